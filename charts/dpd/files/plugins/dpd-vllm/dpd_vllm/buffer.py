@@ -1,0 +1,259 @@
+"""The decoder's receive buffer: which pages hold which chunk, and who still wants them.
+
+A page is *expected* from its allocation until its bytes have landed. Only then does its key become
+visible to the scheduler. A landed page is *wanted* by each transfer that counts on it, until a
+request fetches it or the transfer is given up; after that it is *cached*: still visible (a later
+prompt with the same prefix need not send it again) and the first to go when room is needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+P = TypeVar("P")
+
+
+class PagePool(Protocol[P]):
+    """Where pages come from: all of one size, a chunk of KV each."""
+
+    total: int
+
+    def free_count(self) -> int:
+        """Return how many pages are free now."""
+
+    def take(self, tokens: int) -> P:
+        """Return a free page for a chunk of `tokens` tokens."""
+
+    def give_back(self, page: P) -> None:
+        """Make a page free."""
+
+    def is_read(self, page: P) -> bool:
+        """Tell whether the engine is copying out of this page right now."""
+
+
+@dataclass(frozen=True)
+class Granted(Generic[P]):
+    """The answer to an allocation: where to write what is not there yet."""
+
+    ticket: int
+    already_landed: list[int]
+    pages: list[P]
+
+
+@dataclass(frozen=True)
+class Full:
+    """The answer when there is no room: for now (`retry`) or at any time."""
+
+    reason: str
+    retry: bool
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How the pages of the buffer are used. `free + expected + wanted + cached == total`."""
+
+    total: int
+    free: int
+    expected: int
+    wanted: int
+    cached: int
+
+
+@dataclass
+class _Landed(Generic[P]):
+    page: P
+    wanted_by: dict[str, None] = field(default_factory=dict)  # transfer ids, oldest first
+
+
+@dataclass
+class _Ticket(Generic[K, P]):
+    transfer_id: str
+    expected: list[tuple[K, P]]
+    deadline: float
+
+
+@dataclass
+class _Transfer:
+    reserved: int  # pages promised for chunks that are not computed yet
+    deadline: float
+
+
+class ReceiveBuffer(Generic[K, P]):
+    """Pages of the receive buffer by chunk key. All methods may be called from any thread.
+
+    Args:
+        pool: the pages.
+        pull_timeout: seconds after which landed KV that no request fetched, or pages whose
+            write never completed, are given up. Must exceed the sender's write timeout.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool[P],
+        pull_timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._pull_timeout = pull_timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._landed: OrderedDict[K, _Landed[P]] = OrderedDict()  # least recently used first
+        self._tickets: dict[int, _Ticket[K, P]] = {}
+        self._transfers: dict[str, _Transfer] = {}
+        self._numbers = itertools.count(1)
+
+    def allocate(
+        self, transfer_id: str, keys: Sequence[K], tokens: Sequence[int], remaining_chunks: int
+    ) -> Granted[P] | Full:
+        """Reserve a page for each key that has not landed; all of them or none.
+
+        The first call of a transfer also reserves room for the chunks still to come, so that two
+        long prompts can't each hold half of the buffer and wait for the other half.
+
+        Args:
+            transfer_id: unique to one prompt on its way to this decoder.
+            keys: chunk keys in prompt order.
+            tokens: tokens of each chunk.
+            remaining_chunks: chunks still to come in this transfer, `keys` included.
+        """
+        with self._lock:
+            self._expire()
+            remaining = max(remaining_chunks, len(keys))
+            if remaining > self._pool.total:
+                return Full(
+                    f"the prompt needs {remaining} chunks of KV, the receive buffer holds "
+                    f"{self._pool.total}: raise kvTransfer.bufferSize or keep such prompts short",
+                    retry=False,
+                )
+            already = [i for i, key in enumerate(keys) if key in self._landed]
+            mine = self._transfers.get(transfer_id)
+            promised = mine.reserved if mine else 0
+            others = sum(t.reserved for t in self._transfers.values()) - promised
+            hits = {keys[i] for i in already}
+            room = self._pool.free_count() + sum(
+                1 for key, entry in self._landed.items() if key not in hits and self._idle(entry)
+            )
+            if remaining - len(already) > room - others:
+                return Full(
+                    f"{remaining - len(already)} pages needed, {max(room - others, 0)} of "
+                    f"{self._pool.total} free",
+                    retry=True,
+                )
+            deadline = self._clock() + self._pull_timeout
+            self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline)
+            for i in already:
+                self._landed[keys[i]].wanted_by[transfer_id] = None
+                self._landed.move_to_end(keys[i])
+            missing = [i for i in range(len(keys)) if keys[i] not in hits]
+            self._make_room(len(missing))
+            expected = [(keys[i], self._pool.take(tokens[i])) for i in missing]
+            ticket = next(self._numbers)
+            self._tickets[ticket] = _Ticket(transfer_id, expected, deadline)
+            return Granted(ticket, already, [page for _, page in expected])
+
+    def landed(self, ticket: int) -> bool:
+        """Show the ticket's chunks to the scheduler: their bytes are all here.
+
+        Returns:
+            False if the ticket is unknown (its time-out passed, or the process restarted).
+        """
+        with self._lock:
+            known = self._tickets.pop(ticket, None)
+            if known is None:
+                return False
+            transfer = self._transfers.get(known.transfer_id)
+            if transfer is not None:
+                transfer.deadline = self._clock() + self._pull_timeout
+            for key, page in known.expected:
+                entry = self._landed.get(key)
+                if entry is None:
+                    entry = self._landed[key] = _Landed(page)
+                else:  # another prefiller's copy came first: the same KV, keep one
+                    self._pool.give_back(page)
+                if transfer is not None:
+                    entry.wanted_by[known.transfer_id] = None
+                self._landed.move_to_end(key)
+            return True
+
+    def abandon(self, transfer_id: str) -> None:
+        """Forget a transfer. Its expected pages stay until their time-out: a write may be under way."""
+        with self._lock:
+            self._forget(transfer_id)
+
+    def contains(self, key: K) -> bool:
+        """Tell whether a chunk has landed."""
+        with self._lock:
+            if key not in self._landed:
+                return False
+            self._landed.move_to_end(key)
+            return True
+
+    def page(self, key: K, hold: Callable[[P], None]) -> P | None:
+        """Return a landed chunk's page after calling `hold` on it, or None if it is not here.
+
+        `hold` must make `PagePool.is_read` true, so that the page is not reused while it is read.
+        """
+        with self._lock:
+            entry = self._landed.get(key)
+            if entry is None:
+                return None
+            hold(entry.page)
+            return entry.page
+
+    def fetched(self, key: K) -> bool:
+        """Note that one request has copied a chunk out: its oldest want is met."""
+        with self._lock:
+            entry = self._landed.get(key)
+            if entry is None:
+                return False
+            if entry.wanted_by:
+                del entry.wanted_by[next(iter(entry.wanted_by))]
+            self._landed.move_to_end(key)
+            return True
+
+    def usage(self) -> Usage:
+        """Return how the pages are used, after giving up what timed out."""
+        with self._lock:
+            self._expire()
+            expected = sum(len(t.expected) for t in self._tickets.values())
+            wanted = sum(1 for entry in self._landed.values() if entry.wanted_by)
+            return Usage(
+                total=self._pool.total,
+                free=self._pool.free_count(),
+                expected=expected,
+                wanted=wanted,
+                cached=len(self._landed) - wanted,
+            )
+
+    def _idle(self, entry: _Landed[P]) -> bool:
+        return not entry.wanted_by and not self._pool.is_read(entry.page)
+
+    def _make_room(self, pages: int) -> None:
+        short = pages - self._pool.free_count()
+        if short <= 0:
+            return
+        idle = [key for key, entry in self._landed.items() if self._idle(entry)]
+        for key in idle[:short]:
+            self._pool.give_back(self._landed.pop(key).page)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for transfer_id in [i for i, t in self._transfers.items() if t.deadline <= now]:
+            self._forget(transfer_id)
+        for ticket in [i for i, t in self._tickets.items() if t.deadline <= now]:
+            for _, page in self._tickets.pop(ticket).expected:
+                self._pool.give_back(page)
+
+    def _forget(self, transfer_id: str) -> None:
+        if self._transfers.pop(transfer_id, None) is None:
+            return
+        for entry in self._landed.values():
+            entry.wanted_by.pop(transfer_id, None)

@@ -1,0 +1,81 @@
+"""Writes into a decoder's memory over NIXL, each with a time limit."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+
+from dpd_vllm.sender import DecoderLost, TransferError
+
+_POLL = 0.001  # seconds between looks at a write under way
+
+
+class NixlWrites:
+    """`sender.Channel` over LMCache's NixlChannel.
+
+    Args:
+        channel: LMCache's channel, which holds the NIXL agent and the registered memory.
+    """
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    def connect(self, peer: str, init_address: str, timeout: float) -> None:
+        """Exchange NIXL metadata with a decoder; an earlier exchange under this name is replaced.
+
+        Raises:
+            DecoderLost: nobody answers within `timeout` seconds.
+        """
+        host, _, port = init_address.rpartition(":")
+        context = self._channel.zmq_context
+        try:
+            # LMCache's handshake waits for ever: see that somebody listens, and bound its waits.
+            socket.create_connection((host, int(port)), timeout).close()
+            context.rcvtimeo = int(timeout * 1000)
+            self._channel.lazy_init_peer_connection(
+                local_id="", peer_id=peer, peer_init_url=init_address
+            )
+        except (OSError, zmq.ZMQError) as error:
+            raise DecoderLost(f"no NIXL handshake with {init_address}: {error}") from error
+        except Exception as error:
+            raise TransferError(f"NIXL handshake with {init_address} failed: {error}") from error
+        finally:
+            context.sockopts.pop(zmq.RCVTIMEO, None)
+
+    def write(self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float) -> None:
+        """Write objects into a decoder's pages; all bytes are there when this returns.
+
+        Raises:
+            TransferError: NIXL reports an error, or the write is not done in `timeout` seconds.
+        """
+        agent = self._channel.nixl_agent
+        give_up_at = time.monotonic() + timeout
+        try:
+            handle = agent.make_prepped_xfer(
+                "WRITE",
+                self._channel.nixl_wrapper.xfer_handler,
+                self._channel.get_local_mem_indices(list(objects)),
+                self._channel.remote_xfer_handlers_dict[peer],
+                list(pages),
+            )
+        except Exception as error:
+            raise TransferError(f"NIXL refused the write: {error}") from error
+        try:
+            state = agent.transfer(handle)
+            while state == "PROC":
+                if time.monotonic() >= give_up_at:
+                    raise TransferError(f"the write was not done in {timeout:g} s")
+                time.sleep(_POLL)
+                state = agent.check_xfer_state(handle)
+        except TransferError:
+            raise
+        except Exception as error:
+            raise TransferError(f"the write failed: {error}") from error
+        finally:
+            agent.release_xfer_handle(handle)
+        if state != "DONE":
+            raise TransferError(f"the write failed with state {state}")

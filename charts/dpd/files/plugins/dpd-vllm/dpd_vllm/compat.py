@@ -1,0 +1,157 @@
+"""Everything that depends on the versions of vLLM, LMCache and NIXL.
+
+Pairs in use: vLLM 0.19.0 with LMCache 0.4.3 (the default image), vLLM 0.32.0 with LMCache 0.5.6
+(on a CPU only). Each patch says what it is for and how to see that it is no longer needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+VLLM_VERSION = version("vllm")
+LMCACHE_VERSION = version("lmcache")
+
+_NIXL_PROGRESS_PAUSE = 500  # microseconds between rounds of NIXL's progress thread
+_SHM_BUSY_LOOP = 0.002  # seconds that vLLM's shared-memory queue spins before it sleeps
+_SHM_LONGEST_WAIT = 50  # milliseconds of sleep, since a wake-up may be lost
+
+
+def on_cpu() -> bool:
+    """Tell whether vLLM runs on a CPU, where this plugin's connector reads the KV cache."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+@functools.cache
+def install() -> None:
+    """Put our parts in place of LMCache's, once a process, before its engine is built."""
+    _install_backend()
+    if on_cpu():
+        _install_cpu_connector()
+        _calm_nixl()
+        _calm_shared_memory()
+
+
+def _install_backend() -> None:
+    # LMCache publishes a key when it allocates the page (pd_backend.py, `_allocate_and_put`).
+    # Not needed any more when its receiver learns of the end of a write before `put`.
+    from lmcache.v1.storage_backend import pd_backend
+
+    from dpd_vllm.backend import LandedPDBackend
+
+    pd_backend.PDBackend = LandedPDBackend
+
+
+def _install_cpu_connector() -> None:
+    # LMCache: "No supported cpu connector found". Not needed when CreateGPUConnector serves CPUs.
+    import lmcache.integration.vllm.utils as vllm_utils
+    import lmcache.v1.gpu_connector as gpu_connector
+    from lmcache.v1.kv_layer_groups import KVLayerGroupInfo
+
+    from dpd_vllm.cpu import CPUConnector
+
+    def create(config: Any, metadata: Any, *args: Any, **kwargs: Any) -> CPUConnector:
+        num_layers, _, _, heads, head_dim = metadata.kv_shape
+        return CPUConnector(num_layers, heads * head_dim)
+
+    gpu_connector.CreateGPUConnector = create
+    # LMCache 0.4 counts GPUs to tell nodes apart; all ranks of a CPU engine are on one node.
+    no_gpu = SimpleNamespace(device_count=lambda: 1 << 16, set_device=lambda index: None)
+    vllm_utils.get_vllm_torch_dev = lambda: (no_gpu, "cpu")
+    # LMCache 0.4 reads the hidden size off the GPU's KV shape.
+    KVLayerGroupInfo.hidden_dim_size = property(lambda group: _hidden_dim(group.shape))
+
+
+def _calm_nixl() -> None:
+    # NIXL's Python API sets pthrDelay = 0: its progress thread then keeps one core busy.
+    # Not needed when nixl_agent_config takes the delay.
+    from nixl import _api
+
+    make_agent = _api.nixlBind.nixlAgent
+
+    def make_calm_agent(name: str, config: Any) -> Any:
+        config.pthrDelay = _NIXL_PROGRESS_PAUSE
+        return make_agent(name, config)
+
+    _api.nixlBind.nixlAgent = make_calm_agent
+
+
+def _calm_shared_memory() -> None:
+    # The queue between vLLM's processes spins for a second after each message, on cores that the
+    # model needs. Not needed on machines with more cores than processes.
+    from vllm.distributed.device_communicators import shm_broadcast
+
+    spin = getattr(shm_broadcast, "SpinCondition", None)
+    if spin is None:
+        return
+    make, wait = spin.__init__, spin.wait
+
+    @functools.wraps(make)
+    def make_calm(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.busy_loop_s = _SHM_BUSY_LOOP
+
+    @functools.wraps(wait)
+    def wait_briefly(self: Any, timeout_ms: int | None = None) -> None:
+        wait(self, min(timeout_ms or _SHM_LONGEST_WAIT, _SHM_LONGEST_WAIT))
+
+    spin.__init__, spin.wait = make_calm, wait_briefly
+
+
+def split_kv(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return views of K and V, each [blocks, heads, block_size, head_dim], of one CPU layer."""
+    if cache.dim() == 5:  # vLLM to 0.25: [2, blocks, heads, block_size, head_dim]
+        return cache[0], cache[1]
+    blocks, heads, block_size, both = cache.shape  # later: K and V of a block side by side
+    halves = cache.view(blocks, heads, 2 * block_size, both // 2)
+    return halves[:, :, :block_size], halves[:, :, block_size:]
+
+
+def _hidden_dim(shape: torch.Size) -> int:
+    if len(shape) == 5:
+        return shape[2] * shape[4]
+    return shape[1] * shape[3] // 2
+
+
+def page_allocator(backend: Any) -> Any:
+    """Return LMCache's PagedTensorMemoryAllocator of a PD backend."""
+    allocators = backend.memory_allocator
+    on_host = backend.pd_config.buffer_device == "cpu"
+    return allocators.cpu_allocator if on_host else allocators.gpu_allocator
+
+
+def sending_ranks(config: Any, metadata: Any) -> int:
+    """Return how many ranks send KV of each request: all, or for MLA the first alone."""
+    first_only = config.get_extra_config_value("save_only_first_rank", metadata.use_mla)
+    return 1 if first_only and metadata.use_mla else int(metadata.world_size)
+
+
+def init_failure(lmcache: Any) -> str:
+    """Return why LMCache could not start, or an empty text.
+
+    LMCache swallows the error and goes on in "degraded mode (recompute)".
+    """
+    manager = lmcache._manager
+    return str(manager._init_failed_reason) if manager._init_failed else ""
+
+
+def pd_backend(lmcache: Any) -> Any:
+    """Return the PD backend of a worker's LMCache, or None in the scheduler."""
+    engine = lmcache.lmcache_engine
+    if engine is None or engine.storage_manager is None:
+        return None
+    return engine.storage_manager.storage_backends.get("PDBackend")
+
+
+def configuration() -> tuple[Any, frozenset[str]]:
+    """Return LMCache's configuration of this process and the names of all its settings."""
+    from lmcache.integration.vllm.utils import lmcache_get_or_create_config
+    from lmcache.v1.config import _CONFIG_DEFINITIONS
+
+    return lmcache_get_or_create_config(), frozenset(_CONFIG_DEFINITIONS)

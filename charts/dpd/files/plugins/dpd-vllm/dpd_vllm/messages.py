@@ -1,0 +1,100 @@
+"""What a prefiller, a decoder and a router say to each other, in msgpack.
+
+Prefiller to decoder, on the decoder's allocation port (ZMQ REQ to REP, one port per rank):
+`Allocate` is answered by `Allocated` or `Refused`; `Landed` and `Abandon` by `Done`.
+Prefiller to router (ZMQ PUSH to PULL): `Notice`, one per rank that stores KV.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Allocate(msgspec.Struct, tag=True, frozen=True):
+    """Ask for a page for each chunk of KV that is about to be written."""
+
+    transfer_id: str
+    fingerprint: dict[str, str]  # what both engines must agree on, see fingerprint.py
+    keys: list[str]  # LMCache's chunk keys, in prompt order
+    remaining_chunks: int  # chunks of this prompt still to come, these included
+    shape: list[int]  # of a full chunk, in LMCache's KV_2LTD order
+    last_chunk_tokens: int  # tokens in the last of `keys`
+    dtype: str
+    fmt: int
+
+
+class Allocated(msgspec.Struct, tag=True, frozen=True):
+    """Pages are reserved; nothing is visible to the decoder before `Landed`."""
+
+    boot_id: str  # differs for each start of the decoder's process
+    ticket: int
+    already_landed: list[int]  # indexes into `keys` that need not be written
+    pages: list[int]  # page numbers for the other keys, in order
+
+
+class Refused(msgspec.Struct, tag=True, frozen=True):
+    """No page was reserved."""
+
+    boot_id: str
+    reason: str
+    retry: bool  # the buffer is full now, ask again
+
+
+class Landed(msgspec.Struct, tag=True, frozen=True):
+    """All writes of this ticket are complete."""
+
+    ticket: int
+
+
+class Abandon(msgspec.Struct, tag=True, frozen=True):
+    """No decode request will come for this transfer."""
+
+    transfer_id: str
+
+
+class Done(msgspec.Struct, tag=True, frozen=True):
+    """Answer to `Landed` and `Abandon`."""
+
+
+class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
+    """Tell the router that one rank's KV of a request has landed, or why it never will.
+
+    The tag and `req_id` are LMCache's own (`ProxyNotif` in its pd_backend.py).
+    """
+
+    req_id: str  # the transfer id
+    rank: int = 0
+    ranks: int = 1  # how many different ranks will report
+    error: str = ""  # not empty: the transfer failed
+
+
+ToDecoder = Allocate | Landed | Abandon
+FromDecoder = Allocated | Refused | Done
+
+_to_decoder = msgspec.msgpack.Decoder(ToDecoder)
+_from_decoder = msgspec.msgpack.Decoder(FromDecoder)
+
+encode = msgspec.msgpack.encode
+
+
+def decode_to_decoder(data: bytes) -> ToDecoder:
+    """Decode a prefiller's message. Raises msgspec.DecodeError on anything else."""
+    return _to_decoder.decode(data)
+
+
+def decode_from_decoder(data: bytes) -> FromDecoder:
+    """Decode a decoder's answer. Raises msgspec.DecodeError on anything else."""
+    return _from_decoder.decode(data)
+
+
+def router_address(transfer_id: str) -> str:
+    """Return the `host:port` of the router that made a transfer id (`host:port/unique`).
+
+    Raises:
+        ValueError: the id names no router.
+    """
+    address, slash, unique = transfer_id.rpartition("/")
+    host, colon, port = address.rpartition(":")
+    if not (slash and unique and colon and host and port.isdigit()):
+        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/unique")
+    return address

@@ -1,0 +1,105 @@
+"""The decoder's side of a transfer: answers prefillers on the allocation port of one rank."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+import zmq
+
+from dpd_vllm import messages
+from dpd_vllm.buffer import Full, K, P, ReceiveBuffer
+from dpd_vllm.fingerprint import difference
+
+_POLL = 200  # milliseconds between looks at whether to stop
+
+
+class Receiver(Generic[K, P]):
+    """Serves one allocation port in a thread of its own. No message can keep it waiting.
+
+    Args:
+        address: `host:port` to bind.
+        buffer: the receive buffer.
+        fingerprint: what both engines must agree on.
+        to_key: LMCache's key from its text.
+        page_number: the number of a page, as the writer addresses it.
+        chunk_size: tokens of a full chunk.
+
+    Raises:
+        zmq.ZMQError: the address can't be bound.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        buffer: ReceiveBuffer[K, P],
+        fingerprint: dict[str, str],
+        to_key: Callable[[str], K],
+        page_number: Callable[[P], int],
+        chunk_size: int,
+        context: zmq.Context[Any] | None = None,
+        log: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self.boot_id = uuid.uuid4().hex
+        self._buffer = buffer
+        self._fingerprint = fingerprint
+        self._to_key = to_key
+        self._page_number = page_number
+        self._chunk_size = chunk_size
+        self._log = log
+        self._running = True
+        self._socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(f"tcp://{address}")
+        self._thread = threading.Thread(target=self._serve, name="dpd-receiver", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and release the port."""
+        self._running = False
+        self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            while self._running:
+                if not self._socket.poll(_POLL):
+                    continue
+                data = self._socket.recv()
+                try:
+                    answer = self._answer(messages.decode_to_decoder(data))
+                except Exception as error:  # a REP socket must answer, or it never hears again
+                    self._log(f"message refused: {error!r}")
+                    answer = self._refuse(f"message not understood: {error}")
+                self._socket.send(messages.encode(answer))
+        finally:
+            self._socket.close()
+
+    def _answer(self, message: messages.ToDecoder) -> messages.FromDecoder:
+        if isinstance(message, messages.Allocate):
+            return self._allocate(message)
+        if isinstance(message, messages.Landed):
+            if not self._buffer.landed(message.ticket):
+                return self._refuse(f"ticket {message.ticket} is unknown or timed out")
+            return messages.Done()
+        self._buffer.abandon(message.transfer_id)
+        return messages.Done()
+
+    def _allocate(self, message: messages.Allocate) -> messages.FromDecoder:
+        if differs := difference(message.fingerprint, self._fingerprint):
+            return self._refuse(differs)
+        keys: Sequence[K] = [self._to_key(key) for key in message.keys]
+        tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
+        result = self._buffer.allocate(
+            message.transfer_id, keys, tokens, message.remaining_chunks
+        )
+        if isinstance(result, Full):
+            return messages.Refused(self.boot_id, result.reason, result.retry)
+        pages = [self._page_number(page) for page in result.pages]
+        return messages.Allocated(self.boot_id, result.ticket, result.already_landed, pages)
+
+    def _refuse(self, reason: str) -> messages.Refused:
+        return messages.Refused(self.boot_id, reason, retry=False)
+
+

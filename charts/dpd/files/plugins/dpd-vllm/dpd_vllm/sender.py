@@ -1,0 +1,269 @@
+"""The prefiller's side of a transfer: ask for pages, write them, say that they have landed.
+
+The order is what makes it safe: a decoder learns of `Landed` only after NIXL reports every write
+of the ticket as done, and the router gets its notice only after the decoder has said `Done`.
+A failed transfer never takes the engine down: the router gets a notice with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import zmq
+
+from dpd_vllm import messages
+
+_ANSWER_TIMEOUT = 5.0  # seconds for one answer of a decoder; it never waits before answering
+_RETRY_PAUSE = 0.01  # seconds between attempts while the decoder's buffer is full
+_MAX_ROUTERS = 256  # sockets kept for notices
+
+
+class TransferError(Exception):
+    """This transfer failed; the message goes to the router and the log."""
+
+
+class DecoderLost(TransferError):
+    """The decoder did not answer, or is another process than before."""
+
+
+class Channel(Protocol):
+    """Moves bytes into a decoder's pages."""
+
+    def connect(self, peer: str, init_address: str, timeout: float) -> None:
+        """Exchange NIXL metadata with a decoder, afresh. Raises TransferError."""
+
+    def write(self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float) -> None:
+        """Write objects into pages and return when all are done. Raises TransferError."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Where one rank of a decoder listens."""
+
+    host: str
+    init_port: int
+    alloc_port: int
+
+    @property
+    def name(self) -> str:
+        """Return a name unique to this rank's address."""
+        return f"{self.host}:{self.init_port}"
+
+
+@dataclass
+class _Peer:
+    socket: zmq.Socket[bytes]
+    boot_id: str = ""  # the process that the NIXL handshake was made with
+
+
+@dataclass
+class _Progress:
+    chunks_sent: int = 0
+    error: str = ""
+    decoder: Decoder | None = None
+
+
+class Sender:
+    """Sends chunks of KV to decoders, for one rank. Not thread-safe: the worker's thread owns it.
+
+    Args:
+        channel: how bytes move.
+        fingerprint: what both engines must agree on.
+        rank: this rank.
+        ranks: how many ranks send KV of each request.
+        allocation_timeout: seconds to wait for room in a decoder's buffer.
+        write_timeout: seconds for one write to complete.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        fingerprint: dict[str, str],
+        rank: int,
+        ranks: int,
+        allocation_timeout: float,
+        write_timeout: float,
+        context: zmq.Context[Any] | None = None,
+        log: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._channel = channel
+        self._fingerprint = fingerprint
+        self._rank = rank
+        self._ranks = ranks
+        self._allocation_timeout = allocation_timeout
+        self._write_timeout = write_timeout
+        self._context = context or zmq.Context.instance()
+        self._log = log
+        self._peers: dict[str, _Peer] = {}
+        self._routers: dict[str, zmq.Socket[bytes]] = {}
+        self._progress: dict[str, _Progress] = {}
+
+    def send(
+        self,
+        transfer_id: str,
+        decoder: Decoder,
+        keys: Sequence[str],
+        objects: Sequence[Any],
+        total_chunks: int,
+        shape: list[int],
+        last_chunk_tokens: int,
+        dtype: str,
+        fmt: int,
+    ) -> None:
+        """Send the next chunks of a prompt. A failure is kept for `finish` and ends the transfer.
+
+        Args:
+            transfer_id: the router's id of this prompt's transfer.
+            decoder: where to.
+            keys: the chunks' keys, in prompt order.
+            objects: the chunks' memory, as the channel takes it.
+            total_chunks: chunks of the whole prompt.
+            shape: shape of a full chunk.
+            last_chunk_tokens: tokens in the last of these chunks.
+            dtype: LMCache's name of the KV's dtype.
+            fmt: LMCache's number of the KV's memory format.
+        """
+        progress = self._progress.setdefault(transfer_id, _Progress(decoder=decoder))
+        if progress.error:
+            return
+        request = messages.Allocate(
+            transfer_id=transfer_id,
+            fingerprint=self._fingerprint,
+            keys=list(keys),
+            remaining_chunks=max(total_chunks - progress.chunks_sent, len(keys)),
+            shape=shape,
+            last_chunk_tokens=last_chunk_tokens,
+            dtype=dtype,
+            fmt=fmt,
+        )
+        try:
+            self._send_chunks(decoder, request, objects)
+            progress.chunks_sent += len(keys)
+        except TransferError as error:
+            progress.error = f"{decoder.host}: {error}"
+            self._log(f"KV transfer {transfer_id} failed: {progress.error}")
+
+    def finish(self, transfer_id: str, total_chunks: int) -> None:
+        """Tell the router how a transfer ended, once its last chunk was handed to `send`."""
+        progress = self._progress.pop(transfer_id, _Progress())
+        error = progress.error
+        if not error and progress.chunks_sent < total_chunks:
+            error = (
+                f"only {progress.chunks_sent} of {total_chunks} chunks fit the prefiller's "
+                "transfer buffer: raise kvTransfer.bufferSize"
+            )
+        if error and progress.decoder is not None:
+            self._give_up(progress.decoder, transfer_id)
+        self._notify(transfer_id, error)
+
+    def abandon(self, transfer_id: str) -> None:
+        """Give up a transfer whose request was aborted before its last chunk. No notice is sent."""
+        progress = self._progress.pop(transfer_id, None)
+        if progress is not None and progress.decoder is not None:
+            self._give_up(progress.decoder, transfer_id)
+
+    def _send_chunks(
+        self, decoder: Decoder, request: messages.Allocate, objects: Sequence[Any]
+    ) -> None:
+        give_up_at = time.monotonic() + self._allocation_timeout
+        while True:
+            answer = self._ask(decoder, request)
+            if isinstance(answer, messages.Allocated):
+                break
+            if not isinstance(answer, messages.Refused):
+                raise DecoderLost(f"unexpected answer {type(answer).__name__}")
+            if not answer.retry:
+                raise TransferError(answer.reason)
+            if time.monotonic() >= give_up_at:
+                raise TransferError(
+                    f"no room in the receive buffer for {self._allocation_timeout:g} s "
+                    f"({answer.reason})"
+                )
+            time.sleep(_RETRY_PAUSE)
+        landed = set(answer.already_landed)
+        to_write = [obj for i, obj in enumerate(objects) if i not in landed]
+        if to_write:
+            self._handshake(decoder, answer.boot_id)
+            try:
+                self._channel.write(decoder.name, to_write, answer.pages, self._write_timeout)
+            except TransferError:
+                self._forget(decoder)
+                raise
+        if not isinstance(self._call(decoder, messages.Landed(answer.ticket)), messages.Done):
+            raise DecoderLost("restarted while KV was being written to it")
+
+    def _ask(self, decoder: Decoder, request: messages.Allocate) -> messages.FromDecoder:
+        try:
+            return self._call(decoder, request)
+        except DecoderLost:
+            # A restarted decoder loses a request that was on its way: ask once more, on a new socket.
+            return self._call(decoder, request)
+
+    def _handshake(self, decoder: Decoder, boot_id: str) -> None:
+        peer = self._peer(decoder)
+        if peer.boot_id == boot_id:
+            return
+        init_address = f"{decoder.host}:{decoder.init_port}"
+        self._channel.connect(decoder.name, init_address, _ANSWER_TIMEOUT)
+        peer.boot_id = boot_id
+
+    def _peer(self, decoder: Decoder) -> _Peer:
+        peer = self._peers.get(decoder.name)
+        if peer is None:
+            socket: zmq.Socket[bytes] = self._context.socket(zmq.REQ)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.RCVTIMEO, int(_ANSWER_TIMEOUT * 1000))
+            socket.setsockopt(zmq.SNDTIMEO, int(_ANSWER_TIMEOUT * 1000))
+            socket.connect(f"tcp://{decoder.host}:{decoder.alloc_port}")
+            peer = self._peers[decoder.name] = _Peer(socket)
+        return peer
+
+    def _call(self, decoder: Decoder, request: messages.ToDecoder) -> messages.FromDecoder:
+        peer = self._peer(decoder)
+        try:
+            peer.socket.send(messages.encode(request))
+            return messages.decode_from_decoder(peer.socket.recv())
+        except zmq.ZMQError as error:
+            # A REQ socket that missed its answer can't ask again.
+            self._drop_socket(decoder)
+            raise DecoderLost(f"no answer in {_ANSWER_TIMEOUT:g} s ({error})") from error
+        except msgspec.DecodeError as error:
+            self._drop_socket(decoder)
+            raise DecoderLost(f"answer not understood ({error})") from error
+
+    def _drop_socket(self, decoder: Decoder) -> None:
+        peer = self._peers.pop(decoder.name, None)
+        if peer is not None:
+            peer.socket.close()
+
+    _forget = _drop_socket
+
+    def _give_up(self, decoder: Decoder, transfer_id: str) -> None:
+        try:
+            self._call(decoder, messages.Abandon(transfer_id))
+        except DecoderLost:
+            pass  # its own time-out frees the pages
+
+    def _notify(self, transfer_id: str, error: str) -> None:
+        try:
+            address = messages.router_address(transfer_id)
+        except ValueError as bad:
+            self._log(f"no notice sent: {bad}")
+            return
+        socket = self._routers.get(address)
+        if socket is None:
+            if len(self._routers) >= _MAX_ROUTERS:
+                self._routers.pop(next(iter(self._routers))).close()
+            socket = self._context.socket(zmq.PUSH)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(f"tcp://{address}")
+            self._routers[address] = socket
+        notice = messages.Notice(transfer_id, self._rank, self._ranks, error)
+        try:
+            socket.send(messages.encode(notice), zmq.DONTWAIT)
+        except zmq.ZMQError as failed:
+            self._log(f"no notice sent to router {address}: {failed}")

@@ -1,0 +1,79 @@
+{{/*
+A vLLM argument's flag in one spelling: "-tp", "--tensor_parallel_size=8" and "--tensor-parallel-size" are the same,
+and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of a JSON flag and stays as it is.
+*/}}
+{{- define "dpd.args.flag" -}}
+{{- $parts := regexFind "^[^=\\s]+" .item | splitList "." -}}
+{{- $name := first $parts | replace "_" "-" | replace "--no-" "--" -}}
+{{- if hasPrefix "-O" $name }}{{ $name = "--optimization-level" }}{{ end -}}
+{{- $name = get .facts.aliases $name | default $name -}}
+{{- prepend (rest $parts) $name | join "." -}}
+{{- end -}}
+
+{{/* A list of arguments as JSON {"groups": [{flag, name, items}], "stray": […]}: a flag with the values that follow it. */}}
+{{- define "dpd.args.groups" -}}
+{{- $facts := .root.Files.Get "files/flags.yaml" | fromYaml -}}
+{{- $groups := list -}}
+{{- $stray := list -}}
+{{- range $item := .args -}}
+{{- if regexMatch "^--?[A-Za-z]" $item -}}
+{{- $flag := include "dpd.args.flag" (dict "item" $item "facts" $facts) -}}
+{{- $groups = append $groups (dict "flag" $flag "name" (splitList "." $flag | first) "items" (list $item)) -}}
+{{- else if or (eq $item "--") (not $groups) -}}
+{{- $stray = append $stray $item -}}
+{{- else -}}
+{{- $_ := set (last $groups) "items" (append (last $groups).items $item) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "groups" $groups "stray" $stray) -}}
+{{- end -}}
+
+{{/* "yes" when two groups set the same thing: one flag, or a whole JSON flag and a part of it. */}}
+{{- define "dpd.args.same" -}}
+{{- if or (eq .a.flag .b.flag) (and (eq .a.name .b.name) (or (eq .a.flag .a.name) (eq .b.flag .b.name))) }}yes{{ end -}}
+{{- end -}}
+
+{{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's. */}}
+{{- define "dpd.args.merged" -}}
+{{- $shared := include "dpd.args.groups" (dict "root" .root "args" .root.Values.args) | fromJson -}}
+{{- $own := include "dpd.args.groups" (dict "root" .root "args" (index .root.Values .component).args) | fromJson -}}
+{{- $groups := list -}}
+{{- range $group := $shared.groups -}}
+{{- $replaced := "" -}}
+{{- range $own.groups }}{{ $replaced = include "dpd.args.same" (dict "a" . "b" $group) | default $replaced }}{{ end -}}
+{{- if not $replaced }}{{ $groups = append $groups $group }}{{ end -}}
+{{- end -}}
+{{- toJson (dict "groups" (concat $groups $own.groups)) -}}
+{{- end -}}
+
+{{/* Everything after "vllm serve" for a role, as JSON {"items": […]}. */}}
+{{- define "dpd.args" -}}
+{{- $values := .root.Values -}}
+{{- $items := list
+  $values.model.name
+  (printf "--served-model-name=%s" (include "dpd.servedName" .root))
+  (printf "--host=%s" $values.bindAddress)
+  (printf "--port=%d" (int64 8000))
+  (printf "--tensor-parallel-size=%d" (int64 $values.model.tensorParallelSize))
+  (printf "--max-model-len=%d" (int64 $values.model.maxLen))
+  (printf "--dtype=%s" $values.model.dtype)
+  (printf "--kv-transfer-config=%s" (include "dpd.kvTransferConfig" .))
+-}}
+{{- with $values.model.tokenizer }}{{ $items = append $items (printf "--tokenizer=%s" .) }}{{ end -}}
+{{- with $values.model.revision }}{{ $items = concat $items (list (printf "--revision=%s" .) (printf "--tokenizer-revision=%s" .)) }}{{ end -}}
+{{- if eq .component "decode" }}{{ $items = append $items "--no-enable-prefix-caching" }}{{ end -}}
+{{- range (include "dpd.args.merged" . | fromJson).groups }}{{ $items = concat $items .items }}{{ end -}}
+{{- toJson (dict "items" $items) -}}
+{{- end -}}
+
+{{/* The value of --kv-transfer-config. The extra settings are the pair that leaks no page of the receiver buffer. */}}
+{{- define "dpd.kvTransferConfig" -}}
+{{- $extra := dict "discard_partial_chunks" false "skip_last_n_tokens" 0 -}}
+{{- $config := dict "kv_connector" "LMCacheConnectorV1" "kv_connector_extra_config" $extra -}}
+{{- if eq .component "decode" -}}
+{{- $config = merge $config (dict "kv_role" "kv_consumer" "kv_load_failure_policy" "recompute") -}}
+{{- else -}}
+{{- $config = merge $config (dict "kv_role" "kv_producer") -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
