@@ -1,0 +1,160 @@
+"""From chat messages to the text the engine tokenizes.
+
+Follows vLLM 0.19's chat_utils and HfRenderer for text; anything else than text is NotText.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from .templates import ContentFormat, content_format, template_variables
+from .tokenizing import Tokenizer
+
+_TEXT_PARTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "thinking": "thinking",
+    "refusal": "refusal",
+}
+# Parts of these types are dropped when they hold null.
+_SKIPPED_WHEN_NULL = ("text", "refusal")
+# Never options of the template: the template itself, and what form the result has.
+_NOT_OPTIONS = ("chat_template", "tokenize", "tools")
+
+
+class NotText(Exception):
+    """A message has a part that is not text; the exception's text is the part's type."""
+
+
+class ChatRenderer:
+    """Renders chat requests with one tokenizer's template. Safe to call from threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._format = lru_cache(maxsize=32)(content_format)
+        self._variables = lru_cache(maxsize=32)(template_variables)
+
+    def render(self, body: Mapping[str, Any]) -> str | list[int]:
+        """Return the prompt of a chat request (token ids if its template options ask for them).
+
+        Raises:
+            NotText: a message holds an image, audio, or something else than text.
+            Exception: whatever a bad message or template leads to.
+        """
+        wanted = _options(body)
+        tools = wanted.pop("tools", None)
+        tokenize = wanted.pop("tokenize", False)
+        given = body.get("chat_template") or None
+        chosen = self._tokenizer.template(given, tools)
+        conversation = parse_messages(body["messages"], self._format(chosen))
+        override = wanted.pop("chat_template", None)
+        template = (
+            chosen if given or override is None else self._tokenizer.template(override, tools)
+        )
+        accepted = self._variables(template) | self._tokenizer.template_options()
+        options = {k: v for k, v in wanted.items() if k in accepted and k not in _NOT_OPTIONS}
+        options |= {"tools": tools, "tokenize": tokenize, "return_dict": False}
+        return self._tokenizer.apply_template(conversation, template, options)
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, Any]:
+    own = body.get("chat_template_kwargs") or {}
+    if not isinstance(own, dict):
+        raise ValueError("chat_template_kwargs is not an object")
+    fields = {
+        "add_generation_prompt": body.get("add_generation_prompt", True),
+        "continue_final_message": body.get("continue_final_message", False),
+        "documents": body.get("documents"),
+        "reasoning_effort": body.get("reasoning_effort"),
+    }
+    defaults = {"tools": tool_dicts(body), "tokenize": False}
+    return _set_values(defaults) | _set_values(own | _set_values(fields))
+
+
+def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if v is not None and v != "auto"}
+
+
+def tool_dicts(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the tools as templates see them: own fields first, absent ones as null."""
+    tools = body.get("tools")
+    if tools is None or (not tools and body.get("tool_choice") == "required"):
+        return None
+    return [
+        {
+            "type": tool.get("type", "function"),
+            "function": {
+                "name": tool["function"]["name"],
+                "description": tool["function"].get("description"),
+                "parameters": tool["function"].get("parameters"),
+            }
+            | _without(tool["function"], "name", "description", "parameters"),
+        }
+        | _without(tool, "type", "function")
+        for tool in tools
+    ]
+
+
+def _without(values: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if k not in keys}
+
+
+def parse_messages(messages: list[Any], form: ContentFormat) -> list[dict[str, Any]]:
+    """Turn a request's messages into the conversation that chat templates expect."""
+    return [_parse_message(message, form) for message in messages]
+
+
+def _parse_message(message: Mapping[str, Any], form: ContentFormat) -> dict[str, Any]:
+    role = message["role"]
+    content = message.get("content")
+    parts = [] if content is None else [content] if isinstance(content, str) else list(content)
+    texts = [text for part in parts if (text := _part_text(part)) is not None]
+    parsed: dict[str, Any] = {"role": role}
+    if form == "openai":
+        parsed["content"] = [{"type": "text", "text": text} for text in texts]
+    else:
+        parsed["content"] = "\n".join(texts)
+    if role == "assistant":
+        if message.get("tool_calls"):
+            parsed["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]]
+        if message.get("reasoning") is not None:
+            parsed["reasoning"] = parsed["reasoning_content"] = message["reasoning"]
+    elif role == "tool" and "tool_call_id" in message:
+        parsed["tool_call_id"] = message["tool_call_id"]
+    if isinstance(message.get("name"), str):
+        parsed["name"] = message["name"]
+    if role == "developer":
+        parsed["tools"] = message.get("tools")
+    return parsed
+
+
+def _part_text(part: object) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise ValueError("a message part is neither text nor an object")
+    kind = part.get("type")
+    if kind not in _TEXT_PARTS or part.get("uuid") is not None:
+        raise NotText(kind)
+    text = part.get(_TEXT_PARTS[kind])
+    if text is None and kind in _SKIPPED_WHEN_NULL:
+        return None
+    if not isinstance(text, str):
+        raise ValueError(f"a message part of type {kind} holds no text")
+    return text
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a past tool call with parsed arguments, as templates expect it."""
+    function = call["function"]
+    arguments = function.get("arguments")
+    if not arguments:
+        arguments = {}
+    elif isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    parsed = {"arguments": arguments, "name": function["name"]}
+    return {"id": call["id"], "function": parsed, "type": call["type"]}

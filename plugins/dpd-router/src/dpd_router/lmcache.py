@@ -1,0 +1,70 @@
+"""LMCache's PD protocol: what a prefiller is told, and what the engines report back.
+
+The only module that knows this protocol's fields; another KV protocol would stand beside it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .config import Receiver
+from .engines import Engine
+
+
+class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
+    """One rank's report that its part of a transfer has landed, or why it has not."""
+
+    req_id: str
+    rank: int = 0
+    ranks: int = 1
+    error: str = ""
+
+
+_decoder = msgspec.msgpack.Decoder(Notice)
+
+
+def read_notice(message: bytes) -> Notice:
+    """Decode an engine's message.
+
+    Raises:
+        ValueError: it is not a notice.
+    """
+    notice = _decoder.decode(message)
+    if not 0 <= notice.rank < notice.ranks:
+        raise ValueError(f"rank {notice.rank} of {notice.ranks} ranks")
+    return notice
+
+
+class LMCachePD:
+    """Makes transfer ids and the parameters of prefill legs.
+
+    Args:
+        reply_to: "ip:port" where engines send their notices; part of every transfer id.
+        receiver: the decoders' KV ports.
+    """
+
+    def __init__(self, reply_to: str, receiver: Receiver) -> None:
+        self._reply_to = reply_to
+        self._receiver = receiver
+
+    def new_transfer_id(self) -> str:
+        """Return an id that no other transfer of any router has."""
+        return f"{self._reply_to}/{uuid.uuid4().hex}"
+
+    def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
+        """Return the body fields that make a prefiller push its KV to a decoder."""
+        return {
+            "kv_transfer_params": {
+                "ret_first_tok": True,
+                "disagg_spec": {
+                    "req_id": transfer_id,
+                    "receiver_host": decoder.ip,
+                    "receiver_init_port": list(self._receiver.init_ports),
+                    "receiver_alloc_port": list(self._receiver.alloc_ports),
+                },
+            }
+        }

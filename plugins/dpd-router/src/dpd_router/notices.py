@@ -1,0 +1,124 @@
+"""Waiting for the engines' word that a transfer has landed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+import zmq.asyncio
+
+from .lmcache import Notice, read_notice
+from .metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class TransferFailed(Exception):
+    """An engine reported that a transfer did not land."""
+
+
+class Landing:
+    """One transfer that is waited for."""
+
+    def __init__(self) -> None:
+        self.ranks: int | None = None
+        self._landed: set[int] = set()
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def note(self, notice: Notice) -> None:
+        """Take in one rank's report."""
+        if self._done.done():
+            return
+        if notice.error:
+            self._done.set_exception(TransferFailed(notice.error))
+            return
+        self.ranks = notice.ranks
+        self._landed.add(notice.rank)
+        if len(self._landed) >= notice.ranks:
+            self._done.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when every rank has landed.
+
+        Raises:
+            TransferFailed: a rank reported an error.
+        """
+        await asyncio.shield(self._done)
+
+    def progress(self) -> str:
+        """Say how far the transfer is, for an error's text."""
+        if self.ranks is None:
+            return "no rank reported"
+        return f"{len(self._landed)} of {self.ranks} ranks reported"
+
+    def forget(self) -> None:
+        """Drop the result, so that nobody misses an error that came too late."""
+        if self._done.done() and not self._done.cancelled():
+            self._done.exception()
+        self._done.cancel()
+
+
+class Notices:
+    """The transfers under way, and the socket on which the engines report them."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._landings: dict[str, Landing] = {}
+        self._socket: zmq.asyncio.Socket | None = None
+
+    @contextmanager
+    def expected(self, transfer_id: str) -> Iterator[Landing]:
+        """Keep a place for a transfer's reports for as long as the block runs."""
+        landing = self._landings[transfer_id] = Landing()
+        self._metrics.transfers_waiting.set(len(self._landings))
+        try:
+            yield landing
+        finally:
+            del self._landings[transfer_id]
+            self._metrics.transfers_waiting.set(len(self._landings))
+            landing.forget()
+
+    def take(self, message: bytes) -> None:
+        """Take in one message from an engine; a strange one is counted and dropped."""
+        try:
+            notice = read_notice(message)
+        except ValueError as error:
+            self._metrics.notices_invalid.inc()
+            _log.warning("ignoring a message that is no notice: %s", error)
+            return
+        landing = self._landings.get(notice.req_id)
+        if landing is None:
+            self._metrics.notices_unknown.inc()
+            _log.debug("ignoring a notice for the unknown transfer %.100r", notice.req_id)
+            return
+        landing.note(notice)
+
+    def bind(self, ip: str, port: int) -> None:
+        """Open the socket for notices.
+
+        Raises:
+            OSError: the address is not this machine's, or is taken.
+        """
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.setsockopt(zmq.IPV6, 1 if ":" in ip else 0)
+        address = f"tcp://[{ip}]:{port}" if ":" in ip else f"tcp://{ip}:{port}"
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"{error} ({address})") from error
+
+    async def listen(self) -> None:
+        """Take in messages; runs until cancelled."""
+        assert self._socket is not None, "bind first"
+        while True:
+            self.take(await self._socket.recv())
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close(0)

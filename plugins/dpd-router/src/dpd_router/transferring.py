@@ -1,0 +1,192 @@
+"""The prefill legs of a request: compute each prompt's KV and wait until it has landed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multidict import CIMultiDict
+
+from .answers import EngineError, Refused
+from .choosing import Strategy
+from .engines import Engine, Pool
+from .lmcache import LMCachePD
+from .metrics import Metrics
+from .notices import Notices, TransferFailed
+from .upstream import (
+    ConnectFailed,
+    Outgoing,
+    Upstream,
+    UpstreamError,
+    answer_headers,
+    sorted_errors,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One prompt to be computed; make_body gets the transfer parameters' owner's fields."""
+
+    transfer_id: str
+    body: bytes
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """How long the slowest leg took, in seconds: its HTTP answer, and until its KV landed."""
+
+    prefill_seconds: float
+    transfer_seconds: float
+
+
+class Transfer:
+    """Runs prefill legs."""
+
+    def __init__(
+        self,
+        *,
+        upstream: Upstream,
+        prefillers: Pool,
+        strategy: Strategy,
+        protocol: LMCachePD,
+        notices: Notices,
+        metrics: Metrics,
+        limit_seconds: float,
+    ) -> None:
+        self._upstream = upstream
+        self._prefillers = prefillers
+        self._strategy = strategy
+        self.protocol = protocol
+        self._notices = notices
+        self._metrics = metrics
+        self._limit = limit_seconds
+
+    async def run(
+        self, legs: Sequence[Leg], *, path: str, headers: CIMultiDict[str], request_id: str
+    ) -> Transferred:
+        """Run all legs at once; return when the KV of every one has landed.
+
+        Raises:
+            Refused: a leg failed; the other legs are dropped.
+        """
+        tasks = [asyncio.ensure_future(self._leg(leg, path, headers, request_id)) for leg in legs]
+        try:
+            done = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return Transferred(
+            max(d.prefill_seconds for d in done), max(d.transfer_seconds for d in done)
+        )
+
+    async def _leg(
+        self, leg: Leg, path: str, headers: CIMultiDict[str], request_id: str
+    ) -> Transferred:
+        own = headers.copy()
+        # A leg's id is unique even if clients' are not, and still greps with the request's.
+        own["X-Request-Id"] = f"{request_id}-{leg.transfer_id[-32:]}"
+        own["Content-Type"] = "application/json"
+        outgoing = Outgoing("POST", path, leg.body, own)
+        began = time.monotonic()
+        with self._notices.expected(leg.transfer_id) as landing:
+            answered: float | None = None
+            waiting = asyncio.ensure_future(landing.wait())
+            try:
+                async with asyncio.timeout(self._limit):
+                    engine = await self._prefill(leg, outgoing, request_id, waiting)
+                    answered = time.monotonic() - began
+                    self._metrics.prefill_seconds.observe(answered)
+                    _log.info("%s prefill time (TTFT): %.4f", request_id, answered)
+                    await waiting
+                    landed = time.monotonic() - began
+                    self._metrics.transfer_wait_seconds.observe(landed - answered)
+                    _log.info(
+                        "Routing request %s to %s at %s, process time = %.4f",
+                        request_id,
+                        engine.url,
+                        time.time(),
+                        time.monotonic() - began,
+                    )
+                    return Transferred(answered, landed - answered)
+            except TransferFailed as error:
+                raise Refused(
+                    503, f"The KV transfer failed: {error}", code="transfer_failed"
+                ) from None
+            except TimeoutError:
+                http = "no answer" if answered is None else f"200 after {answered:.1f} s"
+                raise Refused(
+                    504,
+                    f"The KV did not land within {self._limit:g} s: the prefiller's HTTP gave "
+                    f"{http}, {landing.progress()}.",
+                    code="transfer_timeout",
+                ) from None
+            finally:
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+
+    async def _prefill(
+        self, leg: Leg, outgoing: Outgoing, request_id: str, waiting: asyncio.Future[None]
+    ) -> Engine:
+        """Send the leg to a prefiller and check its answer; a dead one is passed over."""
+        tried: set[str] = set()
+        while True:
+            candidates = [e for e in self._prefillers.usable if e.url not in tried]
+            if not candidates:
+                names = ", ".join(self._prefillers.addresses) or "none is configured"
+                raise Refused(503, f"No prefiller answers ({names}).", code="no_prefiller")
+            engine = self._strategy.choose(candidates)
+            tried.add(engine.url)
+            _log.info("DPD prefill selection: %s selected %s", self._strategy.name, engine.url)
+            posting = asyncio.ensure_future(self._post(engine, outgoing, leg))
+            try:
+                # A transfer that fails early ends the leg although HTTP has not answered yet.
+                await asyncio.wait({posting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done() and not posting.done():
+                    await waiting
+                await posting
+            except ConnectFailed as error:
+                engine.seen_dead()
+                _log.warning("%s %s", request_id, error)
+                continue
+            except UpstreamError as error:
+                raise Refused(502, f"The prefill leg failed: {error}", code="prefill") from None
+            finally:
+                posting.cancel()
+                await asyncio.gather(posting, return_exceptions=True)
+            return engine
+
+    async def _post(self, engine: Engine, outgoing: Outgoing, leg: Leg) -> None:
+        with engine.serving(), self._metrics.in_flight.labels("prefill").track_inprogress():
+            async with self._upstream.send(engine, outgoing, silence=self._limit) as response:
+                with sorted_errors(engine):
+                    body = await response.read()
+                if response.status != 200:
+                    raise EngineError(
+                        response.status,
+                        body,
+                        answer_headers(response.headers),
+                        code="prefill_status",
+                    )
+        self._check_count(body, leg.tokens)
+
+    def _check_count(self, body: bytes, counted: int) -> None:
+        try:
+            engine_count = json.loads(body)["usage"]["prompt_tokens"]
+        except (ValueError, KeyError, TypeError):
+            return
+        if engine_count != counted:
+            self._metrics.count_mismatches.inc()
+            _log.warning(
+                "the engine counted %s prompt tokens and the router %s: does the engine use "
+                "another tokenizer or chat template?",
+                engine_count,
+                counted,
+            )

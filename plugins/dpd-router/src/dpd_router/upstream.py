@@ -1,0 +1,209 @@
+"""HTTP to the engines: one connection pool, its time limits, and one safe retry.
+
+Knows nothing of routing. Errors are sorted by what they mean for the caller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from .engines import Engine
+from .metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+# Seconds that an idle connection is kept: less than the engines keep theirs (90), so that an
+# engine seldom closes one just as it is used again.
+KEEP_ALIVE_SECONDS = 60.0
+# Longest header line from an engine, in bytes.
+MAX_HEADER_BYTES = 65536
+
+# Headers that belong to one connection and must not be passed on (RFC 9110, 7.6.1).
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_NOT_FORWARDED = HOP_BY_HOP | {"host", "content-length", "content-encoding", "expect"}
+
+
+class UpstreamError(Exception):
+    """An engine gave no usable answer."""
+
+
+class ConnectFailed(UpstreamError):
+    """No connection could be opened: the engine has seen nothing of the request."""
+
+
+class UpstreamTimeout(UpstreamError):
+    """The engine was silent for longer than allowed."""
+
+
+class UpstreamBroke(UpstreamError):
+    """The connection ended before the answer did."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request for an engine."""
+
+    method: str
+    path: str
+    body: bytes
+    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+
+
+def forwarded_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return a client's headers without those that belong to its connection."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    return CIMultiDict(
+        (k, v) for k, v in headers.items() if k.lower() not in _NOT_FORWARDED | named
+    )
+
+
+def answer_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return an engine's headers without those that belong to its connection."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    dropped = HOP_BY_HOP | named | {"content-length"}
+    return CIMultiDict((k, v) for k, v in headers.items() if k.lower() not in dropped)
+
+
+class Upstream:
+    """The router's HTTP client. Create it inside a running event loop; close it in the end."""
+
+    def __init__(self, *, connect_seconds: float, idle_seconds: float, metrics: Metrics) -> None:
+        self._metrics = metrics
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=connect_seconds, sock_read=idle_seconds
+        )
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_note_reuse)
+
+        def session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(
+                connector=connector,
+                timeout=timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                trace_configs=[trace],
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
+            )
+
+        self._pooled = session(
+            aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        )
+        self._fresh = session(aiohttp.TCPConnector(limit=0, force_close=True))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pooled.close()
+        await self._fresh.close()
+
+    @asynccontextmanager
+    async def send(
+        self, engine: Engine, outgoing: Outgoing, *, silence: float | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and give its answer as soon as the headers are there.
+
+        A connection from the pool that dies before the answer began is tried once more on a new
+        one: the engine had closed it while it was idle.
+
+        Args:
+            engine: where to.
+            outgoing: what.
+            silence: seconds to wait for the next byte, instead of the pool's limit.
+
+        Raises:
+            ConnectFailed, UpstreamTimeout, UpstreamBroke: there is no answer.
+        """
+        attempt = _Attempt()
+        try:
+            response = await self._request(self._pooled, engine, outgoing, silence, attempt)
+        except UpstreamBroke as error:
+            if not attempt.reused:
+                raise
+            self._metrics.retries.inc()
+            _log.info("retrying on a new connection to %s: %s", engine.url, error)
+            response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
+        try:
+            yield response
+        except BaseException:
+            response.close()
+            raise
+        finally:
+            response.release()
+
+    async def _request(
+        self,
+        session: aiohttp.ClientSession,
+        engine: Engine,
+        outgoing: Outgoing,
+        silence: float | None,
+        attempt: _Attempt,
+    ) -> aiohttp.ClientResponse:
+        timeout = session.timeout
+        if silence is not None:
+            timeout = aiohttp.ClientTimeout(
+                total=None, sock_connect=timeout.sock_connect, sock_read=silence
+            )
+        with sorted_errors(engine):
+            return await session.request(
+                outgoing.method,
+                URL(engine.url + outgoing.path, encoded=True),
+                data=outgoing.body or None,
+                headers=outgoing.headers,
+                allow_redirects=False,
+                timeout=timeout,
+                trace_request_ctx=attempt,
+            )
+
+
+class sorted_errors:
+    """Turn aiohttp's errors into this module's, as a context manager."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise this module's error for aiohttp's."""
+        where = self._engine.url
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            raise ConnectFailed(f"cannot connect to {where}: {error}") from error
+        if isinstance(error, TimeoutError):
+            raise UpstreamTimeout(f"{where} was silent for too long") from error
+        if isinstance(error, aiohttp.ClientError | ConnectionError):
+            raise UpstreamBroke(
+                f"{where} broke the connection: {error or type(error).__name__}"
+            ) from error
+
+
+async def _note_reuse(
+    session: aiohttp.ClientSession, context: SimpleNamespace, params: object
+) -> None:
+    context.trace_request_ctx.reused = True

@@ -1,0 +1,355 @@
+"""A stand-in for an engine, which answers as vLLM 0.19 does, over real HTTP and ZMQ.
+
+Every body the stub sends is built in `Answers`, so that it can be compared with a real engine's.
+What a test wants different it says in `Behaviour`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+from aiohttp import web
+
+MODEL = "tiny"
+CREATED = 1764000000
+
+
+class Answers:
+    """The bodies of vLLM 0.19's answers, field by field in its order."""
+
+    @staticmethod
+    def completion(texts: list[str], prompt_tokens: int, request_id: str) -> dict[str, Any]:
+        return {
+            "id": f"cmpl-{request_id}",
+            "object": "text_completion",
+            "created": CREATED,
+            "model": MODEL,
+            "choices": [
+                {
+                    "index": index,
+                    "text": text,
+                    "logprobs": None,
+                    "finish_reason": "length",
+                    "stop_reason": None,
+                    "token_ids": None,
+                    "prompt_logprobs": None,
+                    "prompt_token_ids": None,
+                }
+                for index, text in enumerate(texts)
+            ],
+            "service_tier": None,
+            "system_fingerprint": None,
+            "usage": Answers.usage(prompt_tokens, len(texts)),
+            "kv_transfer_params": None,
+        }
+
+    @staticmethod
+    def chat(text: str, prompt_tokens: int, request_id: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{request_id}",
+            "object": "chat.completion",
+            "created": CREATED,
+            "model": MODEL,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": text,
+                        "refusal": None,
+                        "annotations": None,
+                        "audio": None,
+                        "function_call": None,
+                        "tool_calls": [],
+                        "reasoning": None,
+                    },
+                    "logprobs": None,
+                    "finish_reason": "length",
+                    "stop_reason": None,
+                    "token_ids": None,
+                }
+            ],
+            "service_tier": None,
+            "system_fingerprint": None,
+            "usage": Answers.usage(prompt_tokens, 1),
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "kv_transfer_params": None,
+        }
+
+    @staticmethod
+    def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+            "prompt_tokens_details": None,
+        }
+
+    @staticmethod
+    def completion_event(text: str, request_id: str, finish: str | None) -> bytes:
+        choice = {
+            "index": 0,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish,
+            "stop_reason": None,
+            "prompt_token_ids": None,
+            "token_ids": None,
+        }
+        return Answers.event(
+            {
+                "id": f"cmpl-{request_id}",
+                "object": "text_completion",
+                "created": CREATED,
+                "model": MODEL,
+                "choices": [choice],
+                "usage": None,
+            }
+        )
+
+    @staticmethod
+    def chat_event(text: str, request_id: str, finish: str | None) -> bytes:
+        choice = {
+            "index": 0,
+            "delta": {"content": text},
+            "logprobs": None,
+            "finish_reason": finish,
+            "token_ids": None,
+        }
+        return Answers.event(
+            {
+                "id": f"chatcmpl-{request_id}",
+                "object": "chat.completion.chunk",
+                "created": CREATED,
+                "model": MODEL,
+                "choices": [choice],
+            }
+        )
+
+    @staticmethod
+    def usage_event(kind: str, prompt_tokens: int, tokens: int, request_id: str) -> bytes:
+        chat = kind == "chat"
+        return Answers.event(
+            {
+                "id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}",
+                "object": "chat.completion.chunk" if chat else "text_completion",
+                "created": CREATED,
+                "model": MODEL,
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": prompt_tokens,
+                    "total_tokens": prompt_tokens + tokens,
+                    "completion_tokens": tokens,
+                },
+            }
+        )
+
+    @staticmethod
+    def event(document: dict[str, Any]) -> bytes:
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return f"data: {text}\n\n".encode()
+
+    DONE = b"data: [DONE]\n\n"
+
+    @staticmethod
+    def error(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:
+        return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+    @staticmethod
+    def models() -> dict[str, Any]:
+        card = {"id": MODEL, "object": "model", "owned_by": "vllm", "max_model_len": 16384}
+        return {"object": "list", "data": [card]}
+
+
+@dataclass
+class Seen:
+    """A request that reached the stub."""
+
+    path: str
+    raw: bytes
+    headers: dict[str, str]
+    cancelled: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.raw)
+        return body
+
+
+Handle = Callable[[web.Request, Seen], Any]
+
+
+@dataclass
+class Behaviour:
+    """What a test wants different from a good engine."""
+
+    # Before anything else is answered.
+    delay: float = 0.0
+    # Instead of the usual answer: a coroutine function that returns the response.
+    handle: Handle | None = None
+    # The prefiller's notices: how many ranks, how long after the answer, and with which error.
+    ranks: int = 1
+    notify: bool = True
+    notify_delay: float = 0.0
+    notify_error: str = ""
+    # What the decoder says, event by event, and the pause between events.
+    words: list[str] = field(default_factory=lambda: ["Hel", "lo", " you"])
+    pause: float = 0.0
+    prompt_tokens: int = 7
+    healthy: bool = True
+
+
+class StubEngine:
+    """One engine on one address."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
+        self.port = 0
+        self.does = Behaviour()
+        self.seen: list[Seen] = []
+        self.open = 0
+        self.most_open = 0
+        self._runner: web.AppRunner | None = None
+        self._sockets: dict[str, zmq.asyncio.Socket] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    async def start(self, port: int = 0, keepalive: float = 90.0) -> None:
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_route("*", "/{tail:.*}", self._answer)
+        self._runner = web.AppRunner(
+            app,
+            handler_cancellation=True,
+            keepalive_timeout=keepalive,
+            access_log=None,
+            shutdown_timeout=0.1,
+            max_field_size=65536,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host, port)
+        await site.start()
+        assert site._server is not None
+        self.port = site._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for socket in self._sockets.values():
+            socket.close(0)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.does.healthy else 503)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self.seen.append(Seen(request.raw_path, b"", dict(request.headers)))
+        return web.json_response(Answers.models())
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        seen = Seen(request.raw_path, await request.read(), dict(request.headers))
+        self.seen.append(seen)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            await asyncio.sleep(self.does.delay)
+            if self.does.handle is not None:
+                response: web.StreamResponse = await self.does.handle(request, seen)
+                return response
+            return await self.answer_well(request, seen)
+        except asyncio.CancelledError:
+            seen.cancelled = True
+            raise
+        finally:
+            self.open -= 1
+
+    async def answer_well(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        """Answer as a good engine: completions, chats, their streams, and PD prefill legs."""
+        if not request.path.startswith(("/v1/completions", "/v1/chat/completions")):
+            return web.json_response({"path": request.raw_path, "got": len(seen.raw)})
+        body = seen.body
+        chat = "chat" in request.path
+        if body.get("stream"):
+            return await self._stream(request, seen, chat)
+        request_id = seen.headers.get("X-Request-Id", "none")
+        if body.get("kv_transfer_params"):
+            self.notify(body["kv_transfer_params"]["disagg_spec"]["req_id"])
+        tokens = self.does.prompt_tokens
+        text = "".join(self.does.words)
+        if chat:
+            return web.json_response(Answers.chat(text, tokens, request_id))
+        prompts = body["prompt"]
+        several = isinstance(prompts, list) and not isinstance(prompts[0], int)
+        count = (len(prompts) if several else 1) * (body.get("n") or 1)
+        return web.json_response(Answers.completion([text] * count, tokens, request_id))
+
+    async def _stream(self, request: web.Request, seen: Seen, chat: bool) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        async for event in self.events(seen, chat):
+            await response.write(event)
+        await response.write_eof()
+        return response
+
+    async def events(self, seen: Seen, chat: bool) -> AsyncIterator[bytes]:
+        request_id = seen.headers.get("X-Request-Id", "none")
+        build = Answers.chat_event if chat else Answers.completion_event
+        words = self.does.words
+        for index, word in enumerate(words):
+            if index:
+                await asyncio.sleep(self.does.pause)
+            yield build(word, request_id, "length" if index == len(words) - 1 else None)
+        if (seen.body.get("stream_options") or {}).get("include_usage"):
+            yield Answers.usage_event(
+                "chat" if chat else "completion", self.does.prompt_tokens, len(words), request_id
+            )
+        yield Answers.DONE
+
+    def notify(self, transfer_id: str) -> None:
+        """Tell the router named in a transfer id that its KV has landed, as the engine does."""
+        if not self.does.notify:
+            return
+        task = asyncio.ensure_future(self._notify(transfer_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _notify(self, transfer_id: str) -> None:
+        await asyncio.sleep(self.does.notify_delay)
+        for rank in range(self.does.ranks):
+            await self.push(
+                transfer_id.split("/")[0],
+                {
+                    "type": "ProxyNotif",
+                    "req_id": transfer_id,
+                    "rank": rank,
+                    "ranks": self.does.ranks,
+                    "error": self.does.notify_error,
+                },
+            )
+
+    async def push(self, address: str, message: dict[str, Any] | bytes) -> None:
+        """Send one message to a router's notice port."""
+        socket = self._sockets.get(address)
+        if socket is None:
+            socket = self._sockets[address] = zmq.asyncio.Context.instance().socket(zmq.PUSH)
+            socket.connect(f"tcp://{address}")
+        if not isinstance(message, bytes):
+            message = msgspec.msgpack.encode(message)
+        await socket.send(message)
