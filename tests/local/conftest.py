@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from dpd_local import Node, Pod
 
 Script = Callable[..., Pod]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from dpd_local.environment import expand, resolve
 from dpd_local.pods import Configuration, Pod, PodError
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from dpd_local.mounts import Mounts, materialise
 from dpd_local.pods import Configuration, Pod, PodError
 

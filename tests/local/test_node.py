@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from dpd_local import Node, Pod, PodFailedError, RunningPod, State
 
 Script = Callable[..., Pod]

@@ -101,6 +101,7 @@ class Cluster:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="dpd-", dir="/tmp"))
         self._hold, self._wait, self._timeout = hold, wait, timeout
         model.ensure(places.cache() / "models" / "tiny")
+        (places.cache() / "vllm").mkdir(exist_ok=True)
         self.node = Node(
             self.directory,
             path=[places.programs()],

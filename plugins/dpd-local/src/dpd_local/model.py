@@ -154,7 +154,7 @@ def _write_weights(directory: Path) -> None:
     queries = CONFIG["num_attention_heads"] * CONFIG["head_dim"]
     keys = CONFIG["num_key_value_heads"] * CONFIG["head_dim"]
 
-    def matrix(rows: int, columns: int) -> np.ndarray[Any, Any]:
+    def matrix(rows: int, columns: int) -> Any:
         weights = rng.standard_normal((rows, columns), dtype=np.float32)
         return weights * np.float32(CONFIG["initializer_range"])
 
