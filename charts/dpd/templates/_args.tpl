@@ -33,6 +33,13 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- if or (eq .a.flag .b.flag) (and (eq .a.name .b.name) (or (eq .a.flag .a.name) (eq .b.flag .b.name))) }}yes{{ end -}}
 {{- end -}}
 
+{{/* Which of .flags a name means; vLLM also takes a name that is cut short. */}}
+{{- define "dpd.args.owned" -}}
+{{- $found := "" -}}
+{{- range $flag, $_ := .flags }}{{ if and (hasPrefix $.name $flag) (not $found) }}{{ $found = $flag }}{{ end }}{{ end -}}
+{{- if hasKey .flags .name }}{{ .name }}{{ else }}{{ $found }}{{ end -}}
+{{- end -}}
+
 {{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's. */}}
 {{- define "dpd.args.merged" -}}
 {{- $shared := include "dpd.args.groups" (dict "root" .root "args" .root.Values.args) | fromJson -}}

@@ -72,7 +72,7 @@ spec:
           containerPort: {{ add $root.Values.kvTransfer.ports.alloc $rank }}
         {{- end }}
         {{- end }}
-      {{- include "dpd.probes" . | indent 6 }}
+      {{- include "dpd.probes" . | trim | nindent 6 }}
       resources:
         {{- include "dpd.resources" . | fromJson | toYaml | nindent 8 }}
       securityContext:
@@ -90,5 +90,5 @@ spec:
     - name: config
       configMap:
         name: {{ include "dpd.fullname" $root }}-{{ .component }}
-    - {{- include "dpd.plugin.volume" (dict "root" $root "package" "dpd-vllm" "suffix" "engine-plugin") | nindent 6 }}
+    {{- include "dpd.plugin.volume" (dict "root" $root "package" "dpd-vllm" "suffix" "engine-plugin") | nindent 4 }}
 {{- end -}}

@@ -11,12 +11,12 @@
 {{/* The volume that puts those files back to their paths. */}}
 {{- define "dpd.plugin.volume" -}}
 {{- $prefix := printf "files/plugins/%s/" .package -}}
-name: plugin
-configMap:
-  name: {{ include "dpd.fullname" .root }}-{{ .suffix }}
-  items:
-    {{- range $path, $_ := .root.Files.Glob (printf "%s**" $prefix) }}
-    - key: {{ trimPrefix $prefix $path | replace "/" "." }}
-      path: {{ trimPrefix $prefix $path }}
-    {{- end }}
+- name: plugin
+  configMap:
+    name: {{ include "dpd.fullname" .root }}-{{ .suffix }}
+    items:
+      {{- range $path, $_ := .root.Files.Glob (printf "%s**" $prefix) }}
+      - key: {{ trimPrefix $prefix $path | replace "/" "." }}
+        path: {{ trimPrefix $prefix $path }}
+      {{- end }}
 {{- end -}}

@@ -22,6 +22,13 @@ tolerations:
 {{- end }}
 {{- end -}}
 
+{{/* How a component's Deployment replaces pods, as JSON; the default's rollingUpdate does not go with another type. */}}
+{{- define "dpd.strategy" -}}
+{{- $strategy := include "dpd.clean" ((index .root.Values .component).strategy | default dict) | fromJson -}}
+{{- if eq ($strategy.type | default "") "Recreate" }}{{ $strategy = omit $strategy "rollingUpdate" }}{{ end -}}
+{{- toJson $strategy -}}
+{{- end -}}
+
 {{/* The probes of a component's container. */}}
 {{- define "dpd.probes" -}}
 {{- $values := index .root.Values .component -}}

@@ -43,6 +43,13 @@
 {{- include "dpd.clean" $out -}}
 {{- end -}}
 
+{{/* "yes" when the user's resources of an engine name a resource. */}}
+{{- define "dpd.resources.given" -}}
+{{- range $layer := list .scope.root.Values.resources .scope.values.resources -}}
+{{- range list "requests" "limits" }}{{ if hasKey (index ($layer | default dict) . | default dict) $.name }}yes{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "yes" when the engines of a role move KV over EFA devices. */}}
 {{- define "dpd.usesEfa" -}}
 {{- $limits := (include "dpd.resources" . | fromJson).limits -}}

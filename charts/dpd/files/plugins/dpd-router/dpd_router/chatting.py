@@ -52,8 +52,8 @@ class ChatRenderer:
         chosen = self._tokenizer.template(given, tools)
         conversation = parse_messages(body["messages"], self._format(chosen))
         override = wanted.pop("chat_template", None)
-        template = chosen if given or override is None else self._tokenizer.template(
-            override, tools
+        template = (
+            chosen if given or override is None else self._tokenizer.template(override, tools)
         )
         accepted = self._variables(template) | self._tokenizer.template_options()
         options = {k: v for k, v in wanted.items() if k in accepted and k not in _NOT_OPTIONS}

@@ -100,13 +100,17 @@ class Notices:
         """Open the socket for notices.
 
         Raises:
-            zmq.ZMQError: the address is not this machine's, or is taken.
+            OSError: the address is not this machine's, or is taken.
         """
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.IPV6, 1 if ":" in ip else 0)
-        self._socket.bind(f"tcp://[{ip}]:{port}" if ":" in ip else f"tcp://{ip}:{port}")
+        address = f"tcp://[{ip}]:{port}" if ":" in ip else f"tcp://{ip}:{port}"
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"{error} ({address})") from error
 
     async def listen(self) -> None:
         """Take in messages; runs until cancelled."""

@@ -18,6 +18,10 @@ _log = logging.getLogger(__name__)
 class Aborted(Exception):
     """The client's connection was cut because the engine's answer broke off."""
 
+    def __init__(self, reason: str, response: web.StreamResponse) -> None:
+        super().__init__(reason)
+        self.response = response
+
 
 async def relay(
     request: web.Request,
@@ -62,7 +66,7 @@ async def relay(
             await response.write(chunk)
     except UpstreamError as error:
         _cut(request)
-        raise Aborted(str(error)) from error
+        raise Aborted(str(error), response) from error
     await response.write_eof()
     return response
 

@@ -62,9 +62,7 @@ class HfTokenizer:
 
         Never truncates: truncation is a state of the shared tokenizer, and threads would race.
         """
-        return len(
-            self._tokenizer.encode(text, add_special_tokens=special_tokens, verbose=False)
-        )
+        return len(self._tokenizer.encode(text, add_special_tokens=special_tokens, verbose=False))
 
     def template(self, given: str | None, tools: list[Any] | None) -> str:
         """Return the chat template for a request."""

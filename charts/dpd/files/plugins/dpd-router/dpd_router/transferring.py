@@ -76,9 +76,7 @@ class Transfer:
         Raises:
             Refused: a leg failed; the other legs are dropped.
         """
-        tasks = [
-            asyncio.ensure_future(self._leg(leg, path, headers, request_id)) for leg in legs
-        ]
+        tasks = [asyncio.ensure_future(self._leg(leg, path, headers, request_id)) for leg in legs]
         try:
             done = await asyncio.gather(*tasks)
         finally:

@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from .engines import Engine
+from .metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +92,8 @@ def answer_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
 class Upstream:
     """The router's HTTP client. Create it inside a running event loop; close it in the end."""
 
-    def __init__(self, *, connect_seconds: float, idle_seconds: float) -> None:
-        self.retries = 0
+    def __init__(self, *, connect_seconds: float, idle_seconds: float, metrics: Metrics) -> None:
+        self._metrics = metrics
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=connect_seconds, sock_read=idle_seconds
         )
@@ -144,7 +145,7 @@ class Upstream:
         except UpstreamBroke as error:
             if not attempt.reused:
                 raise
-            self.retries += 1
+            self._metrics.retries.inc()
             _log.info("retrying on a new connection to %s: %s", engine.url, error)
             response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
         try:
@@ -180,7 +181,7 @@ class Upstream:
             )
 
 
-class sorted_errors:  # noqa: N801 (reads as a statement: with sorted_errors(engine))
+class sorted_errors:
     """Turn aiohttp's errors into this module's, as a context manager."""
 
     def __init__(self, engine: Engine) -> None:

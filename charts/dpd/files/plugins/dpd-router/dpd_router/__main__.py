@@ -1,0 +1,73 @@
+"""The command: `dpd-router CONFIG`, or `python -m dpd_router CONFIG`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+from .app import Router
+from .config import Config, ConfigError, load
+from .tokenizing import load_tokenizer
+
+_log = logging.getLogger("dpd_router")
+
+
+def main() -> int:
+    """Run the router until a signal; return the exit status."""
+    parser = argparse.ArgumentParser(prog="dpd-router", description=__doc__)
+    parser.add_argument("config", help="path of router.yaml")
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        config = load(arguments.config)
+        pod_ip = os.environ.get("POD_IP", "")
+        if not pod_ip:
+            raise ConfigError(
+                "POD_IP: not set; set this environment variable to the pod's own IP, "
+                "where engines send their notices"
+            )
+    except ConfigError as error:
+        _log.error("%s", error)
+        return 2
+    return asyncio.run(serve(config, pod_ip))
+
+
+async def serve(config: Config, pod_ip: str) -> int:
+    """Serve until SIGTERM or SIGINT, then let open requests finish; return the exit status."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    router = Router(config, pod_ip=pod_ip, load_tokenizer=load_tokenizer)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        try:
+            await router.start()
+        except OSError as error:
+            _log.error("cannot listen: %s", error)
+            return 1
+        loading = asyncio.create_task(router.load())
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done() and loading.exception() is not None:
+            model = config.model.tokenizer
+            _log.error("model.tokenizer: %r cannot be loaded: %s", model, loading.exception())
+            return 1
+        await stopping
+        await router.drain()
+        return 0
+    finally:
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping
+        await router.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""The HTTP server: its routes, its health, and its start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from aiohttp import web
+
+from .answers import Refused, error_response
+from .choosing import LeastInFlight
+from .config import Config
+from .counting import Counter
+from .engines import Engine, Pool, keep_current, resolve
+from .lmcache import LMCachePD
+from .metrics import Metrics
+from .notices import Notices
+from .relaying import Aborted
+from .requests import Trip
+from .serving import Serving
+from .tokenizing import Tokenizer
+from .transferring import Transfer
+from .upstream import Outgoing, Upstream, UpstreamError, UpstreamTimeout
+
+_log = logging.getLogger(__name__)
+
+# Seconds between two rounds of resolving and probing, and that a probe may take.
+REFRESH_SECONDS = 2.0
+PROBE_SECONDS = 3.0
+# Largest request body in bytes: a million token ids or a handful of images fit well.
+MAX_BODY_BYTES = 512 * 1024**2
+MAX_HEADER_BYTES = 65536
+
+Answer = Callable[[Trip], Awaitable[web.StreamResponse]]
+
+
+class Router:
+    """One router. Create it inside a running event loop, then start, and stop in the end."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        pod_ip: str,
+        load_tokenizer: Callable[[str, str | None], Tokenizer],
+    ) -> None:
+        self._config = config
+        self._pod_ip = pod_ip
+        self._load_tokenizer = load_tokenizer
+        self._workers = ThreadPoolExecutor(thread_name_prefix="count")
+        self.metrics = Metrics()
+        self.upstream = Upstream(
+            connect_seconds=config.timeouts.connect,
+            idle_seconds=config.timeouts.idle,
+            metrics=self.metrics,
+        )
+        self.notices = Notices(self.metrics)
+        self.prefillers = Pool("prefill", config.prefill, resolve=resolve)
+        self.decoders = Pool("decode", config.decode, resolve=resolve)
+        self.serving = Serving(
+            routing=config.routing,
+            decoders=self.decoders,
+            strategy=LeastInFlight(),
+            upstream=self.upstream,
+            transfer=Transfer(
+                upstream=self.upstream,
+                prefillers=self.prefillers,
+                strategy=LeastInFlight(),
+                protocol=LMCachePD(_join(pod_ip, config.notify_port), config.receiver),
+                notices=self.notices,
+                metrics=self.metrics,
+                limit_seconds=config.timeouts.transfer,
+            ),
+            metrics=self.metrics,
+            workers=self._workers,
+        )
+        self.draining = False
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._duties: list[asyncio.Task[None]] = []
+        self._runner = web.AppRunner(
+            self._app(),
+            handler_cancellation=True,
+            access_log=None,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            shutdown_timeout=1.0,
+        )
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        add = app.router.add_route
+        add("GET", "/health", self._health)
+        add("GET", "/ready", self._ready)
+        add("GET", "/metrics", self._metrics)
+        add("POST", "/v1/completions", self._api(lambda t: self.serving.generate(t, "completions")))
+        add("POST", "/v1/chat/completions", self._api(lambda t: self.serving.generate(t, "chat")))
+        add("GET", "/v1/models", self._api(self._models))
+        pass_on = self._api(self.serving.pass_on)
+        for path in ("/v1/{tail:.*}", "/v2/rerank", "/version"):
+            add("*", path, pass_on)
+        for name in ("tokenize", "detokenize", "pooling", "classify", "score", "rerank"):
+            add("POST", f"/{name}", pass_on)
+        add("*", "/{tail:.*}", self._api(_not_found))
+        return app
+
+    async def start(self) -> None:
+        """Listen for notices and clients, and begin to load the tokenizer.
+
+        Raises:
+            OSError: an address is not this pod's or is taken.
+        """
+        self.notices.bind(self._pod_ip, self._config.notify_port)
+        pools = (self.prefillers, self.decoders)
+        self._duties = [
+            asyncio.create_task(self.notices.listen()),
+            asyncio.create_task(keep_current(pools, self._probe, every=REFRESH_SECONDS)),
+        ]
+        await self._runner.setup()
+        listen = self._config.listen
+        await web.TCPSite(self._runner, listen.host, listen.port, backlog=1024).start()
+        _log.info(
+            "listening on %s, for notices on %s",
+            _join(listen.host, listen.port),
+            _join(self._pod_ip, self._config.notify_port),
+        )
+
+    async def load(self) -> None:
+        """Load the tokenizer, after which the router can serve.
+
+        Raises:
+            Exception: whatever loading it leads to.
+        """
+        model = self._config.model
+        loop = asyncio.get_running_loop()
+        tokenizer = await loop.run_in_executor(
+            self._workers, self._load_tokenizer, model.tokenizer, model.revision
+        )
+        self.serving.counter = Counter(tokenizer, max_len=model.max_len)
+        _log.info("tokenizer of %s loaded", model.tokenizer)
+
+    async def drain(self) -> None:
+        """Turn unready and wait until no request is open, but not longer than allowed."""
+        self.draining = True
+        limit = self._config.timeouts.drain
+        _log.info("stopping: %d requests are open, waiting up to %g s", self._open, limit)
+        try:
+            await asyncio.wait_for(self._idle.wait(), limit)
+        except TimeoutError:
+            _log.warning("stopping although %d requests are open", self._open)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        await self._runner.cleanup()
+        for duty in self._duties:
+            duty.cancel()
+        await asyncio.gather(*self._duties, return_exceptions=True)
+        self.notices.close()
+        await self.upstream.close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _api(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Wrap an answer: every way it can end is counted and reaches the client."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            trip = Trip.start(request)
+            self._open += 1
+            self._idle.clear()
+            status = "error"
+            try:
+                response = await answer(trip)
+                status = str(response.status)
+            except Refused as refused:
+                _log.info("%s refused with %d: %s", trip.id, refused.status, refused)
+                self.metrics.refused.labels(refused.code).inc()
+                status = str(refused.status)
+                response = error_response(refused)
+            except Aborted as aborted:
+                _log.warning("%s aborted: %s", trip.id, aborted)
+                status = "aborted"
+                return aborted.response
+            except web.HTTPRequestEntityTooLarge:
+                text = f"The request body is larger than {MAX_BODY_BYTES} bytes."
+                response = error_response(Refused(413, text, code="too_large"))
+                status = "413"
+            except (asyncio.CancelledError, ConnectionError):
+                _log.info("%s the client left after %.3f s", trip.id, trip.seconds)
+                status = "client_left"
+                raise
+            except Exception:
+                _log.exception("%s failed", trip.id)
+                response = error_response(Refused(500, "The router failed.", code="bug"))
+                status = "500"
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._idle.set()
+                self.metrics.responses.labels(trip.path, status).inc()
+            if not response.prepared:
+                response.headers.update(trip.headers)
+                if self.draining:
+                    response.force_close()
+            return response
+
+        return handle
+
+    async def _models(self, trip: Trip) -> web.StreamResponse:
+        if self.decoders.usable:
+            return await self.serving.pass_on(trip)
+        model = {"id": self._config.model.name, "object": "model", "created": 0, "owned_by": "dpd"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        missing = []
+        if self.draining:
+            missing.append("the router is stopping")
+        if self.serving.counter is None:
+            missing.append("the tokenizer is not loaded")
+        if not self.decoders.usable:
+            missing.append("no decoder answers")
+        if self._config.routing.mode != "never" and not self.prefillers.usable:
+            missing.append("no prefiller answers")
+        body = {"ready": not missing, "missing": missing}
+        return web.json_response(body, status=503 if missing else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        for pool in (self.prefillers, self.decoders):
+            usable = len(pool.usable)
+            self.metrics.engines.labels(pool.role, "answers").set(usable)
+            self.metrics.engines.labels(pool.role, "silent").set(len(pool.engines) - usable)
+        return web.Response(
+            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
+
+    async def _probe(self, engine: Engine) -> None:
+        before = engine.answers
+        try:
+            outgoing = Outgoing("GET", "/health", b"")
+            async with self.upstream.send(engine, outgoing, silence=PROBE_SECONDS) as response:
+                if response.status == 200:
+                    await response.read()
+                    engine.seen_alive()
+                else:
+                    engine.seen_dead()
+        except UpstreamTimeout:
+            engine.seen_late()
+        except UpstreamError:
+            engine.seen_dead()
+        if engine.answers != before:
+            word = "answers" if engine.answers else "does not answer"
+            _log.info("%s engine %s %s", engine.role, engine.url, word)
+
+
+async def _not_found(trip: Trip) -> web.StreamResponse:
+    raise Refused(404, f"{trip.request.path} is not a path of this API.", code="not_found")
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,222 @@
+"""A request's way through the router: parse, count, decide, transfer, relay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from aiohttp import web
+
+from .answers import Refused
+from .choosing import Strategy
+from .config import Routing
+from .counting import Counted, Counter, split_prompts
+from .deciding import Decision, decide
+from .engines import Engine, Pool
+from .metrics import Metrics
+from .parsing import BadRequest, Parsed, Route, parse
+from .prefilling import prefill_body
+from .relaying import relay
+from .requests import Trip, clean_id
+from .transferring import Leg, Transfer
+from .upstream import ConnectFailed, Outgoing, Upstream, UpstreamError, UpstreamTimeout
+from .upstream import forwarded_headers as forwarded
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# Bodies up to this many bytes are parsed on the event loop; larger ones would hold it up.
+SMALL_BODY = 65536
+
+
+class Serving:
+    """Answers API requests with the engines' help."""
+
+    def __init__(
+        self,
+        *,
+        routing: Routing,
+        decoders: Pool,
+        strategy: Strategy,
+        upstream: Upstream,
+        transfer: Transfer,
+        metrics: Metrics,
+        workers: Executor,
+    ) -> None:
+        self.counter: Counter | None = None
+        self._routing = routing
+        self._decoders = decoders
+        self._strategy = strategy
+        self._upstream = upstream
+        self._transfer = transfer
+        self._metrics = metrics
+        self._workers = workers
+
+    async def generate(self, trip: Trip, route: Route) -> web.StreamResponse:
+        """Answer a completion or chat request.
+
+        Raises:
+            Refused: with the answer for the client.
+            Aborted: the answer broke off on its way.
+        """
+        parsed = await self._parse(trip, await trip.request.read())
+        counted = await self._count(route, parsed)
+        decision = decide(counted, self._routing)
+        self._report(trip, counted, decision)
+        decoder = self._choose_decoder()
+        with decoder.serving():
+            if decision.prompts:
+                await self._move_kv(trip, route, parsed, counted, decision, decoder)
+                return await self._relay(trip, parsed.forward, decoder)
+        return await self._relay_to_any(trip, parsed.forward, decoder)
+
+    async def pass_on(self, trip: Trip) -> web.StreamResponse:
+        """Answer any other request by handing it to a decoder.
+
+        Raises:
+            Refused: with the answer for the client.
+            Aborted: the answer broke off on its way.
+        """
+        raw = await trip.request.read()
+        if raw:
+            # What is not JSON holds nothing that an engine would take for transfer parameters.
+            with contextlib.suppress(BadRequest):
+                raw = (await self._off_loop(len(raw), parse, raw)).forward
+        return await self._relay_to_any(trip, raw, self._choose_decoder())
+
+    async def _parse(self, trip: Trip, raw: bytes) -> Parsed:
+        try:
+            parsed = await self._off_loop(len(raw), parse, raw)
+        except BadRequest as error:
+            raise Refused(400, str(error), code="bad_json") from None
+        named = clean_id(parsed.body.get("request_id"))
+        if named and "X-Request-Id" not in trip.request.headers:
+            trip.rename(named)
+        return parsed
+
+    async def _count(self, route: Route, parsed: Parsed) -> Counted:
+        if self.counter is None:
+            raise Refused(503, "The router is still loading the tokenizer.", code="loading")
+        with self._metrics.count_seconds.time():
+            return await self._off_loop(None, self.counter.count, route, parsed.body)
+
+    def _report(self, trip: Trip, counted: Counted, decision: Decision) -> None:
+        trip.path = decision.path
+        trip.headers["x-dpd-path"] = decision.path
+        trip.headers["x-dpd-reason"] = decision.reason
+        if counted.tokens:
+            trip.headers["x-dpd-prompt-tokens"] = str(counted.total)
+        self._metrics.requests.labels(decision.path, decision.code).inc()
+        self._metrics.prompt_tokens.labels(decision.path).inc(counted.total)
+        _log.info(
+            "Conditional routing: estimated_tokens=%s, threshold=%d, disaggregate=%s",
+            max(counted.tokens) if counted.tokens else "unknown",
+            self._routing.threshold,
+            bool(decision.prompts),
+        )
+
+    def _choose_decoder(self, tried: frozenset[str] = frozenset()) -> Engine:
+        usable = [engine for engine in self._decoders.usable if engine.url not in tried]
+        if not usable:
+            names = ", ".join(self._decoders.addresses)
+            raise Refused(503, f"No decoder answers ({names}).", code="no_decoder")
+        return self._strategy.choose(usable)
+
+    async def _move_kv(
+        self,
+        trip: Trip,
+        route: Route,
+        parsed: Parsed,
+        counted: Counted,
+        decision: Decision,
+        decoder: Engine,
+    ) -> None:
+        prompts = [None] if route == "chat" else split_prompts(parsed.body["prompt"])
+        protocol = self._transfer.protocol
+
+        def leg(index: int) -> Leg:
+            transfer_id = protocol.new_transfer_id()
+            body = prefill_body(
+                route,
+                parsed.body,
+                prompt=prompts[index],
+                truncate_to=counted.truncate_to,
+                transfer_params=protocol.transfer_params(transfer_id, decoder),
+            )
+            return Leg(transfer_id, body, counted.tokens[index])
+
+        legs = await self._off_loop(
+            len(parsed.forward), lambda: [leg(index) for index in decision.prompts]
+        )
+        done = await self._transfer.run(
+            legs,
+            path=trip.request.raw_path,
+            headers=forwarded(trip.request.headers),
+            request_id=trip.id,
+        )
+        trip.prefill_seconds = done.prefill_seconds + done.transfer_seconds
+        trip.headers["x-dpd-prefill-seconds"] = f"{done.prefill_seconds:.4f}"
+        trip.headers["x-dpd-transfer-seconds"] = f"{done.transfer_seconds:.4f}"
+
+    async def _relay_to_any(self, trip: Trip, body: bytes, decoder: Engine) -> web.StreamResponse:
+        """Relay from a decoder; one to which no connection can be made is passed over."""
+        tried: frozenset[str] = frozenset()
+        while True:
+            try:
+                with decoder.serving():
+                    return await self._relay(trip, body, decoder)
+            except Refused as refused:
+                if refused.code != "decoder_connect":
+                    raise
+                tried |= {decoder.url}
+                try:
+                    decoder = self._choose_decoder(tried)
+                except Refused:
+                    raise refused from None
+
+    async def _relay(self, trip: Trip, body: bytes, decoder: Engine) -> web.StreamResponse:
+        if trip.client_left:
+            raise asyncio.CancelledError
+        headers = forwarded(trip.request.headers)
+        headers["X-Request-Id"] = trip.id
+        outgoing = Outgoing(trip.request.method, trip.request.raw_path, body, headers)
+        began = time.time()
+        _log.info(
+            "Routing request %s to decoder %s at %s, process time = %.4f",
+            trip.id,
+            decoder.url,
+            began,
+            trip.seconds - trip.prefill_seconds,
+        )
+
+        def first_byte() -> None:
+            self._metrics.ttft_seconds.labels(trip.path).observe(trip.seconds)
+
+        with self._metrics.in_flight.labels("decode").track_inprogress():
+            try:
+                async with self._upstream.send(decoder, outgoing) as response:
+                    return await relay(
+                        trip.request,
+                        response,
+                        decoder,
+                        added=trip.headers,
+                        on_first_byte=first_byte,
+                    )
+            except ConnectFailed as error:
+                decoder.seen_dead()
+                raise Refused(502, f"The decoder: {error}.", code="decoder_connect") from None
+            except UpstreamTimeout as error:
+                raise Refused(504, f"The decoder: {error}.", code="decoder_timeout") from None
+            except UpstreamError as error:
+                raise Refused(502, f"The decoder: {error}.", code="decoder_broke") from None
+
+    async def _off_loop(self, size: int | None, call: Callable[..., _T], *args: object) -> _T:
+        """Run something that takes CPU time in a worker thread, unless its input is small."""
+        if size is not None and size <= SMALL_BODY:
+            return call(*args)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, call, *args)
