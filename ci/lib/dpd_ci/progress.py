@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -93,10 +94,20 @@ def run(
             return 127
         try:
             return clock.watch(process, note)
-        except BaseException:
-            process.terminate()
-            process.wait()
+        except BaseException as stop:
+            _end(process, interrupted=isinstance(stop, KeyboardInterrupt))
             raise
+
+
+def _end(process: subprocess.Popen[bytes], *, interrupted: bool) -> None:
+    """Lets a child clean up as on Ctrl-C, which a terminal has sent to it too when it `interrupted` us."""
+    if not interrupted:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def tail(log: Path, lines: int) -> str:

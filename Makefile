@@ -1,0 +1,48 @@
+# Each target also works alone; tools go to $DPD_CACHE (~/.cache/dpd), nothing into the checkout.
+DPD_CACHE ?= $(HOME)/.cache/dpd
+export DPD_CACHE
+
+PYTHON := $(DPD_CACHE)/engine/bin/python
+PLUGINS := $(CURDIR)/plugins/dpd-router/src:$(CURDIR)/plugins/dpd-vllm/src:$(CURDIR)/plugins/dpd-local/src
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit generate lock install next clean clean-cache
+
+help:  ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo:  ## run the chart's pods here on CPU, send the test prompts, stay up; ONCE=1 ends by itself
+	@ci/install demo
+	@exec env PATH="$(DPD_CACHE)/bin:$$PATH" PYTHONPATH="$(PLUGINS)" $(PYTHON) -m dpd_local demo $(if $(ONCE),--once)
+
+test:  ## every check and test, with real engines on CPU
+	@ci/install test
+	@ci/test
+
+lint:  ## the checks that take seconds
+	@ci/install test
+	@ci/test generated helm-lint ct-lint metaschema ruff ruff-format mypy
+
+unit:  ## the tests that start no engine
+	@ci/install test
+	@ci/test helm-unittest pytest-quick
+
+generate:  ## rewrite the generated files: the values schema, the plugins' copies in the chart
+	@ci/install engine
+	@ci/generate
+
+lock:  ## rewrite ci/pins/*.txt after changing a version in ci/pins/*.in
+	@ci/lock
+
+install:  ## only install what demo and test need
+	@ci/install test
+
+next:  ## install the newer vLLM and LMCache too
+	@ci/install next
+
+clean:  ## remove what Python and the tools left in the checkout
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+clean-cache:  ## remove the installed tools and engines
+	rm -rf "$(DPD_CACHE)"

@@ -1,0 +1,184 @@
+"""The checks of `make test`, each a function that runs its tools and counts what they found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .artefacts import CI, kubernetes_versions
+from .counting import Count, count_junit
+from .progress import Clock, run, tail
+
+ROOT = CI.parent
+CHART = Path("charts/dpd")
+HELMS = ("helm3", "helm4")
+
+
+class Runner:
+    """Runs one step's commands in the checkout, with their output in the step's log."""
+
+    def __init__(self, name: str, cache: Path, clock: Clock) -> None:
+        self.cache = cache
+        self.scratch = cache / "test" / name
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(parents=True)
+        self.log = self.scratch / "log"
+        self.log.touch()
+        self._name = name
+        self._clock = clock
+        self._env = {
+            "PATH": f"{cache}/bin:{cache}/engine/bin:{os.environ.get('PATH', os.defpath)}",
+            "DPD_CACHE": str(cache),
+            "RUFF_CACHE_DIR": str(cache / "ruff"),
+            "MYPY_CACHE_DIR": str(cache / "mypy"),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def __call__(self, *command: str | Path) -> int:
+        """Runs a command and returns its exit status."""
+        program = shutil.which(command[0], path=self._env["PATH"])
+        if program is None:
+            self.say(f"{command[0]} is missing: ci/install test installs it")
+            return 127
+        return run(
+            (program, *command[1:]), clock=self._clock, log=self.log, note=self._note, env=self._env, cwd=ROOT
+        )
+
+    def check(self, *command: str | Path) -> Count:
+        """Runs a command that is one check."""
+        return Count(passed=1) if self(*command) == 0 else Count(failed=1)
+
+    def say(self, text: str) -> None:
+        """Adds a line to the log."""
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(text + "\n")
+
+    def _note(self) -> str:
+        return f"{self._name}: {tail(self.log, 1)}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A named check."""
+
+    name: str
+    run: Callable[[Runner], Count]
+
+
+def values_files() -> list[Path | None]:
+    """The chart's defaults (None) and every file in values/."""
+    return [None, *sorted(path.relative_to(ROOT) for path in (ROOT / "values").glob("*.yaml"))]
+
+
+def _with(values: Path | None) -> tuple[str | Path, ...]:
+    return () if values is None else ("-f", values)
+
+
+def _template(runner: Runner, helm: str, values: Path | None, version: str) -> Path | None:
+    """Renders the chart into a file; None when it does not render."""
+    out = runner.scratch / f"{helm}-{version}-{values.stem if values else 'defaults'}"
+    command = ("template", "demo", CHART, "--kube-version", version, "--output-dir", out)
+    return out if runner(helm, *command, *_with(values)) == 0 else None
+
+
+def _generated(runner: Runner) -> Count:
+    return runner.check(ROOT / "ci" / "generate", "--check")
+
+
+def _helm_lint(runner: Runner) -> Count:
+    count = Count()
+    for helm in HELMS:
+        for values in values_files():
+            count += runner.check(helm, "lint", "--strict", CHART, *_with(values))
+    return count
+
+
+def _helm_alike(runner: Runner) -> Count:
+    """Both major versions of Helm render the same manifests."""
+    count = Count()
+    version = kubernetes_versions()[-1]
+    for values in values_files():
+        three, four = (_template(runner, helm, values, version) for helm in HELMS)
+        rendered = three is not None and four is not None
+        alike = rendered and runner("diff", "-rB", str(three), str(four)) == 0
+        count += Count(passed=1) if alike else Count(failed=1)
+    return count
+
+
+def _ct_lint(runner: Runner) -> Count:
+    return runner.check("ct", "lint", "--config", "ci/ct.yaml", "--charts", CHART)
+
+
+def _helm_unittest(runner: Runner) -> Count:
+    report = runner.scratch / "junit.xml"
+    status = runner(
+        "helm-unittest", "--strict", "--output-type", "JUnit", "--output-file", report, CHART
+    )
+    return count_junit(report, status)
+
+
+def _metaschema(runner: Runner) -> Count:
+    return runner.check("check-jsonschema", "--check-metaschema", CHART / "values.schema.json")
+
+
+def _kubeconform(runner: Runner) -> Count:
+    """Every values file, rendered for each version, is valid against that version's strict schemas."""
+    count = Count()
+    for version in kubernetes_versions():
+        schemas = f"{runner.cache}/schemas/{version}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"
+        flags = ("-strict", "-summary", "-kubernetes-version", version, "-schema-location", schemas)
+        for values in values_files():
+            manifests = _template(runner, "helm4", values, version)
+            if manifests is None:
+                count += Count(failed=1)
+            else:
+                count += runner.check("kubeconform", *flags, manifests)
+    return count
+
+
+def _ruff(runner: Runner) -> Count:
+    return runner.check("ruff", "check")
+
+
+def _ruff_format(runner: Runner) -> Count:
+    return runner.check("ruff", "format", "--check", "--diff")
+
+
+def _mypy(runner: Runner) -> Count:
+    return runner.check("mypy")
+
+
+def _pytest(runner: Runner, *selection: str) -> Count:
+    report = runner.scratch / "junit.xml"
+    cache = f"cache_dir={runner.cache / 'pytest'}"
+    status = runner(
+        "pytest", "-v", "--durations=10", "-o", cache, f"--junitxml={report}", *selection
+    )
+    return count_junit(report, status)
+
+
+def _pytest_quick(runner: Runner) -> Count:
+    return _pytest(runner, "-m", "not slow")
+
+
+def _pytest_slow(runner: Runner) -> Count:
+    return _pytest(runner, "-m", "slow")
+
+
+STEPS = (
+    Step("generated", _generated),
+    Step("helm-lint", _helm_lint),
+    Step("helm-alike", _helm_alike),
+    Step("ct-lint", _ct_lint),
+    Step("helm-unittest", _helm_unittest),
+    Step("metaschema", _metaschema),
+    Step("kubeconform", _kubeconform),
+    Step("ruff", _ruff),
+    Step("ruff-format", _ruff_format),
+    Step("mypy", _mypy),
+    Step("pytest-quick", _pytest_quick),
+    Step("pytest-slow", _pytest_slow),
+)
