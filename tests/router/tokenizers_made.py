@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -35,10 +36,34 @@ STRICT = (
     "{{ raise_exception('roles must alternate') }}{% endif %}"
     "[{{ m.role }}] {{ m.content | trim }}{{ eos_token if m.role == 'assistant' }}{% endfor %}"
 )
-TEMPLATES = {"chatml": CHATML, "parts": PARTS, "strict": STRICT}
+NAMED = {
+    "default": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+    "tool_use": "{% for t in tools %}{{ t | tojson(indent=2) }}\n{% endfor %}"
+    "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}",
+}
+TEMPLATES: dict[str, str | dict[str, str] | None] = {
+    "chatml": CHATML,
+    "parts": PARTS,
+    "strict": STRICT,
+    "named": NAMED,
+    "none": None,
+}
+# Enough of a model for an engine's front end to start beside the tokenizer.
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "vocab_size": 1200,
+    "max_position_embeddings": 16384,
+    "torch_dtype": "float32",
+}
 
 
-def make_tokenizer(folder: Path, template: str | None, *, bos: bool) -> Path:
+def make_tokenizer(folder: Path, template: str | dict[str, str] | None, *, bos: bool) -> Path:
     """Train a byte-level BPE tokenizer on made-up words and save it.
 
     Args:
@@ -71,4 +96,5 @@ def make_tokenizer(folder: Path, template: str | None, *, bos: bool) -> Path:
         tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template
     )
     tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(MODEL))
     return folder

@@ -1,0 +1,73 @@
+"""Prompt tokens are counted exactly as vLLM's own front end counts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dpd_router.chatting import ChatRenderer
+from dpd_router.counting import Counter
+from dpd_router.tokenizing import HfTokenizer, load_tokenizer
+
+from tests.router.counting_cases import CASES, MAX_LEN
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def engine_counts(
+    tokenizer_folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """What vLLM makes of each case."""
+    out = tmp_path_factory.mktemp("oracle") / "answers.json"
+    cases = [[str(tokenizer_folders[c.model]), c.route, c.body] for c in CASES]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("USE_")}
+    subprocess.run(
+        [sys.executable, str(HERE / "vllm_oracle.py"), str(out)],
+        input=json.dumps({"cases": cases, "max_len": MAX_LEN}),
+        text=True,
+        check=True,
+        env=environment | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    answers = json.loads(out.read_text())
+    return {case.name: answer for case, answer in zip(CASES, answers, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tokenizer_folders: dict[str, Path]) -> dict[str, HfTokenizer]:
+    return {name: load_tokenizer(str(path), None) for name, path in tokenizer_folders.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_count_is_the_engines(
+    case: Any, engine_counts: dict[str, dict[str, Any]], tokenizers: dict[str, HfTokenizer]
+) -> None:
+    engine = engine_counts[case.name]
+    counted = Counter(tokenizers[case.model], max_len=MAX_LEN).count(case.route, case.body)
+    if case.refused:
+        assert "error" in engine, engine
+        assert counted.direct is not None
+    else:
+        assert "error" not in engine, engine
+        assert list(counted.tokens) == [len(ids) for ids in engine["tokens"]]
+        assert counted.direct is None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c.route == "chat" and not c.refused and not c.truncated],
+    ids=lambda case: case.name,
+)
+def test_the_rendered_chat_is_the_engines(
+    case: Any, engine_counts: dict[str, dict[str, Any]], tokenizers: dict[str, HfTokenizer]
+) -> None:
+    rendered = ChatRenderer(tokenizers[case.model]).render(case.body)
+    if isinstance(rendered, list):
+        assert rendered == engine_counts[case.name]["tokens"][0]
+    else:
+        assert rendered == engine_counts[case.name]["text"]
