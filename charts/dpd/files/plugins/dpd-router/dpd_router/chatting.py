@@ -157,4 +157,6 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
     elif isinstance(arguments, str):
         arguments = json.loads(arguments)
     parsed = {"arguments": arguments, "name": function["name"]}
-    return {"id": call["id"], "function": parsed, "type": call["type"]}
+    parsed |= _without(function, "arguments", "name")
+    known = {"id": call["id"], "function": parsed, "type": call["type"]}
+    return known | _without(call, "id", "function", "type")

@@ -100,11 +100,14 @@ class Counter:
             return None
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < -1:
             raise _Uncountable("invalid", "truncate_prompt_tokens is not a number of tokens")
-        if limit >= 0:
-            return limit
         if self._max_len is None:
-            raise _Uncountable("truncation", "truncate_prompt_tokens is -1 and maxLen is not known")
-        return self._max_len - output_limit(route, body)
+            if limit == -1:
+                raise _Uncountable("invalid", "truncate_prompt_tokens is -1 without model.maxLen")
+            return limit
+        room = self._max_len - output_limit(route, body)
+        if limit > room:
+            raise _Uncountable("invalid", f"truncate_prompt_tokens is more than the {room} that fit")
+        return room if limit == -1 else limit
 
     def _needs_decoder(
         self, route: Route, body: Mapping[str, Any], tokens: tuple[int, ...]
@@ -131,7 +134,7 @@ def split_prompts(prompt: object) -> list[Prompt]:
     Raises:
         ValueError: it has none of the four shapes.
     """
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) and prompt:
         return [prompt]
     if isinstance(prompt, list) and prompt:
         if _all_token_ids(prompt):
@@ -140,7 +143,7 @@ def split_prompts(prompt: object) -> list[Prompt]:
             return list(prompt)
         if all(isinstance(item, list) and _all_token_ids(item) for item in prompt):
             return list(prompt)
-    raise ValueError("prompt is neither text, texts, token ids nor lists of token ids")
+    raise ValueError("prompt is empty or neither text, texts, token ids nor lists of token ids")
 
 
 def _all_token_ids(items: list[Any]) -> bool:
