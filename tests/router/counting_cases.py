@@ -28,7 +28,7 @@ CALL = {
     "function": {"arguments": '{"city": "Köln", "days": 3}', "name": "weather"},
     "id": "call_1",
 }
-FUNCTION_WITH_MORE = {"more": 1, "name": "weather", "arguments": '[1, 2]'}
+FUNCTION_WITH_MORE = {"more": 1, "name": "weather", "arguments": "[1, 2]"}
 HISTORY = [
     SYSTEM,
     USER,
@@ -135,7 +135,9 @@ def _chats() -> list[Case]:
         "special": user | {"add_special_tokens": True},
         "template": user | {"chat_template": "{{ messages[0].content }} {{ x }}!{{ 1 + 1 }}"},
         "parts-template": user
-        | {"chat_template": "{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}"},
+        | {
+            "chat_template": "{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}"
+        },
         "limits": user | {"max_tokens": 4000, "max_completion_tokens": 3},
     }
     cases = [
@@ -209,7 +211,9 @@ def _chats() -> list[Case]:
         "no-content": {
             "messages": [USER, {"role": "assistant", "tool_calls": [CALL, CALL | {"id": "2"}]}]
         },
-        "empty-calls": {"messages": [USER, {"role": "assistant", "content": "x", "tool_calls": []}]},
+        "empty-calls": {
+            "messages": [USER, {"role": "assistant", "content": "x", "tool_calls": []}]
+        },
         "no-arguments": {
             "messages": [
                 USER,

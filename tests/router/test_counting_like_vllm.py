@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.router.counting_cases import CASES, MAX_LEN
+
 from dpd_router.chatting import ChatRenderer
 from dpd_router.counting import Counter
 from dpd_router.tokenizing import HfTokenizer, load_tokenizer
-
-from tests.router.counting_cases import CASES, MAX_LEN
 
 HERE = Path(__file__).parent
 
