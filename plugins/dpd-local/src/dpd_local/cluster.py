@@ -57,6 +57,7 @@ class Cluster:
         manifests: all that Helm rendered.
         node: runs the pods.
         directory: the pods' volumes and logs (`<pod>.log`).
+        keep: whether a temporary directory stays when the cluster is closed.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class Cluster:
             wait: whether `with` waits until every started pod is ready.
             timeout: how long `wait_ready` waits for all of them, seconds.
             directory: for volumes and logs, short and empty; by default a temporary one, which
-                goes when the cluster is closed.
+                goes when the cluster is closed without an error.
             on_change: called after each change of a pod's state, in another thread.
 
         Raises:
             RenderError: the chart refused the values.
         """
-        self._temporary = directory is None
+        self._temporary, self.keep = directory is None, False
         self.directory = directory or Path(tempfile.mkdtemp(prefix="dpd-", dir="/tmp"))
         self._hold, self._wait, self._timeout = hold, wait, timeout
         model.ensure(places.cache() / "models" / "tiny")
@@ -163,9 +164,9 @@ class Cluster:
         return self.pod(name).url(port)
 
     def close(self, grace: float = 10) -> None:
-        """Stop all pods; no process is left, nor the directory if it was a temporary one."""
+        """Stop all pods; no process is left, nor the temporary directory unless to be kept."""
         self.node.close(grace)
-        if self._temporary:
+        if self._temporary and not self.keep:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -174,13 +175,14 @@ class Cluster:
             self.start()
             if self._wait:
                 self.wait_ready()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the cluster."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the cluster; after an error the directory stays, for its logs."""
+        self.keep |= kind is not None and issubclass(kind, Exception)
         self.close()
 
     def _render(

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
@@ -73,12 +73,11 @@ def run(once: bool) -> int:
 
 
 def _run(once: bool) -> int:
+    print("Starting the chart's pods as processes; three engines load at once:", flush=True)
     progress = Progress()
     began = time.monotonic()
-    with closing(Cluster(colocated=True, on_change=progress.on_change)) as cluster:
-        print("Starting (pods of the chart, as processes; three engines load at once):")
+    with Cluster(colocated=True, wait=False, on_change=progress.on_change) as cluster:
         with progress:
-            cluster.start()
             cluster.wait_ready()
         _print_times(time.monotonic() - began)
         rows = [_send(cluster, *question) for question in _questions()]
@@ -91,8 +90,12 @@ def _run(once: bool) -> int:
             print(f"FAILED: {fault}", file=sys.stderr, flush=True)
         if not faults:
             print("\nLong prompts' KV came from the prefiller, and every token is the same.")
-        if once or faults:
-            return 1 if faults else 0
+        if faults:
+            cluster.keep = True
+            print(f"Logs: {cluster.directory}/*.log", file=sys.stderr)
+            return 1
+        if once:
+            return 0
         print(_invitation(cluster), flush=True)
         _watch(list(cluster.node.pods.values()))
 

@@ -29,7 +29,6 @@ class Progress:
 
     def __enter__(self) -> Progress:
         """Begin to redraw."""
-        self._began = time.monotonic()
         if self._redraw:
             threading.Thread(target=self._tick, daemon=True).start()
         return self

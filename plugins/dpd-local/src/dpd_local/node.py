@@ -25,8 +25,9 @@ from dpd_local.running import RunningPod, State
 
 # Settings of the machine's, not the user's, without which libraries may not work on it.
 PASSED_ON = ("OPENBLAS_CORETYPE",)
-# Sockets are made below a pod's directory, and a Unix socket's path has at most 107 bytes.
-LONGEST_RUN_DIRECTORY = 40
+# A Unix socket's path has at most 107 characters, and LMCache adds 78 to its pod's TMPDIR. So a
+# pod's directory is a number, to which a link with the pod's name leads.
+LONGEST_RUN_DIRECTORY = 22
 
 
 def _ignore(_: RunningPod) -> None:
@@ -68,6 +69,7 @@ class Node:
         self._addresses = AddressBlock()
         self._path, self._host_paths = path, dict(host_paths or {})
         self._on_change = on_change
+        self._places = 0
 
     def address(self, name: str) -> str:
         """Return the IP that a pod of this name has or will have."""
@@ -126,8 +128,11 @@ class Node:
         self, pod: Pod, start: int, extra: Mapping[str, str], python_path: Sequence[str]
     ) -> Process:
         ip = self.address(pod.name)
-        place = self.directory / (pod.name if start == 1 else f"{pod.name}.{start}")
+        self._places += 1
+        place = self.directory / str(self._places)
         place.mkdir()
+        known_as = pod.name if start == 1 else f"{pod.name}.{start}"
+        (self.directory / known_as).symlink_to(place.name)
         mounts = materialise(pod, self.configuration, ip, place, self._host_paths)
         container = pod.container
         variables = environment.resolve(pod, self.configuration, ip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import signal
 import threading
 import time
@@ -12,6 +13,9 @@ from pathlib import Path
 from dpd_local.pods import Pod
 from dpd_local.probes import Probe, probe_of
 from dpd_local.processes import Process
+
+# A line of a traceback that is not its last, behind whatever a logger puts before it.
+_FRAME = re.compile(r"^(?:\([^)]*\) )?(?:ERROR [^\]]*\] ?)?(?: {2,}|$)")
 
 
 class State(enum.StrEnum):
@@ -57,6 +61,7 @@ class RunningPod:
         self._changed = threading.Condition()
         self._process: Process | None = None
         self._started = 0.0
+        self._stopping = False
         self._watcher: threading.Thread | None = None
 
     @property
@@ -82,7 +87,7 @@ class RunningPod:
             kind: probe_of(self.pod, f"{kind}Probe", self.ip, now)
             for kind in ("startup", "readiness", "liveness")
         }
-        self._started, self.ready_seconds = now, None
+        self._started, self.ready_seconds, self._stopping = now, None, False
         self._process = self._launch()
         self._set(State.STARTING)
         self._watcher = threading.Thread(
@@ -95,6 +100,7 @@ class RunningPod:
         if self._process:
             if grace is None:
                 grace = float(self.pod.spec.get("terminationGracePeriodSeconds", 30))
+            self._stopping = True  # what its probes say from now on is no news
             self._process.request_stop(grace)
 
     def stop(self, grace: float | None = None) -> int | None:
@@ -147,10 +153,14 @@ class RunningPod:
         """Return all it has written so far."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def report(self, what: str, lines: int = 15) -> str:
-        """Return "pod <name> <what>", the reason if known, and the last lines of its log."""
+    def report(self, what: str, lines: int = 12) -> str:
+        """Return "pod <name> <what>", why, and the last lines of its log.
+
+        A Python traceback's frames are left out, so that the causes further up are seen as well.
+        """
         reason = f" ({self.reason})" if self.reason else ""
-        tail = "".join(f"\n    {line}" for line in self.log_text().splitlines()[-lines:])
+        told = [line for line in self.log_text().splitlines() if not _FRAME.match(line)]
+        tail = "".join(f"\n    {line}" for line in told[-lines:])
         return f"pod {self.name} {what}{reason}; its log ends:{tail}\n    ({self.log})"
 
     def _set(self, state: State, reason: str = "") -> None:
@@ -168,7 +178,7 @@ class RunningPod:
         killed_because = ""
         while True:
             started = probes["startup"] is None or probes["startup"].passed is True
-            if killed_because:
+            if self._stopping:
                 active: Sequence[Probe] = ()
             elif started:
                 active = [p for p in (probes["readiness"], probes["liveness"]) if p]
@@ -185,6 +195,8 @@ class RunningPod:
                     probe.run(time.monotonic())
                     if self.state is State.STARTING:
                         self.reason = probe.message
+            if self._stopping:
+                continue
             if (ready := probes["readiness"]) and ready in active:
                 if ready.passed:
                     self._set(State.READY)
