@@ -9,9 +9,11 @@ import logging
 import os
 import signal
 import sys
+from typing import NoReturn
 
 from .app import Router
-from .config import Config, ConfigError, load
+from .config import Config, load
+from .sections import ConfigError
 from .tokenizing import load_tokenizer
 
 _log = logging.getLogger("dpd_router")
@@ -22,9 +24,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="dpd-router", description=__doc__)
     parser.add_argument("config", help="path of router.yaml")
     arguments = parser.parse_args()
-    logging.basicConfig(
-        stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     try:
         config = load(arguments.config)
         pod_ip = os.environ.get("POD_IP", "")
@@ -37,6 +39,17 @@ def main() -> int:
         _log.error("%s", error)
         return 2
     return asyncio.run(serve(config, pod_ip))
+
+
+class OneLine(logging.Formatter):
+    """Keeps each message on one line, whatever a client or an engine put into it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line for a record."""
+        record.message = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode() for c in record.message
+        )
+        return super().formatMessage(record)
 
 
 async def serve(config: Config, pod_ip: str) -> int:
@@ -69,5 +82,13 @@ async def serve(config: Config, pod_ip: str) -> int:
         await router.stop()
 
 
+def run() -> NoReturn:
+    """Run the command and end the process, even if a thread is still loading or counting."""
+    status = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -6,29 +6,32 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from aiohttp import web
 
+from .addresses import join_address
 from .answers import Refused, error_response
 from .choosing import LeastInFlight
 from .config import Config
 from .counting import Counter
-from .engines import Engine, Pool, keep_current, resolve
+from .engines import Pool, keep_current, resolve
 from .lmcache import LMCachePD
 from .metrics import Metrics
 from .notices import Notices
+from .probing import probe
 from .relaying import Aborted
-from .requests import Trip
 from .serving import Serving
+from .status import Status
 from .tokenizing import Tokenizer
 from .transferring import Transfer
-from .upstream import Outgoing, Upstream, UpstreamError, UpstreamTimeout
+from .trips import Trip
+from .upstream import Upstream
 
 _log = logging.getLogger(__name__)
 
-# Seconds between two rounds of resolving and probing, and that a probe may take.
+# Seconds between two rounds of resolving and probing the engines.
 REFRESH_SECONDS = 2.0
-PROBE_SECONDS = 3.0
 # Largest request body in bytes: a million token ids or a handful of images fit well.
 MAX_BODY_BYTES = 512 * 1024**2
 MAX_HEADER_BYTES = 65536
@@ -51,11 +54,7 @@ class Router:
         self._load_tokenizer = load_tokenizer
         self._workers = ThreadPoolExecutor(thread_name_prefix="count")
         self.metrics = Metrics()
-        self.upstream = Upstream(
-            connect_seconds=config.timeouts.connect,
-            idle_seconds=config.timeouts.idle,
-            metrics=self.metrics,
-        )
+        self.upstream = Upstream(connect_seconds=config.timeouts.connect, metrics=self.metrics)
         self.notices = Notices(self.metrics)
         self.prefillers = Pool("prefill", config.prefill, resolve=resolve)
         self.decoders = Pool("decode", config.decode, resolve=resolve)
@@ -68,15 +67,21 @@ class Router:
                 upstream=self.upstream,
                 prefillers=self.prefillers,
                 strategy=LeastInFlight(),
-                protocol=LMCachePD(_join(pod_ip, config.notify_port), config.receiver),
+                protocol=LMCachePD(join_address(pod_ip, config.notify_port), config.receiver),
                 notices=self.notices,
                 metrics=self.metrics,
                 limit_seconds=config.timeouts.transfer,
             ),
             metrics=self.metrics,
             workers=self._workers,
+            idle_seconds=config.timeouts.idle,
         )
-        self.draining = False
+        self._status = Status(
+            prefillers=self.prefillers,
+            decoders=self.decoders,
+            needs_prefiller=config.routing.mode != "never",
+            metrics=self.metrics,
+        )
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -92,10 +97,11 @@ class Router:
 
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.on_response_prepare.append(self._close_when_draining)
         add = app.router.add_route
-        add("GET", "/health", self._health)
-        add("GET", "/ready", self._ready)
-        add("GET", "/metrics", self._metrics)
+        add("GET", "/health", self._status.health)
+        add("GET", "/ready", self._status.ready)
+        add("GET", "/metrics", self._status.metrics_text)
         add("POST", "/v1/completions", self._api(lambda t: self.serving.generate(t, "completions")))
         add("POST", "/v1/chat/completions", self._api(lambda t: self.serving.generate(t, "chat")))
         add("GET", "/v1/models", self._api(self._models))
@@ -117,15 +123,17 @@ class Router:
         pools = (self.prefillers, self.decoders)
         self._duties = [
             asyncio.create_task(self.notices.listen()),
-            asyncio.create_task(keep_current(pools, self._probe, every=REFRESH_SECONDS)),
+            asyncio.create_task(
+                keep_current(pools, partial(probe, self.upstream), every=REFRESH_SECONDS)
+            ),
         ]
         await self._runner.setup()
         listen = self._config.listen
         await web.TCPSite(self._runner, listen.host, listen.port, backlog=1024).start()
         _log.info(
             "listening on %s, for notices on %s",
-            _join(listen.host, listen.port),
-            _join(self._pod_ip, self._config.notify_port),
+            join_address(listen.host, listen.port),
+            join_address(self._pod_ip, self._config.notify_port),
         )
 
     async def load(self) -> None:
@@ -140,11 +148,12 @@ class Router:
             self._workers, self._load_tokenizer, model.tokenizer, model.revision
         )
         self.serving.counter = Counter(tokenizer, max_len=model.max_len)
+        self._status.loaded = True
         _log.info("tokenizer of %s loaded", model.tokenizer)
 
     async def drain(self) -> None:
         """Turn unready and wait until no request is open, but not longer than allowed."""
-        self.draining = True
+        self._status.draining = True
         limit = self._config.timeouts.drain
         _log.info("stopping: %d requests are open, waiting up to %g s", self._open, limit)
         try:
@@ -186,10 +195,12 @@ class Router:
                 text = f"The request body is larger than {MAX_BODY_BYTES} bytes."
                 response = error_response(Refused(413, text, code="too_large"))
                 status = "413"
-            except (asyncio.CancelledError, ConnectionError):
+            except (asyncio.CancelledError, ConnectionError) as error:
                 _log.info("%s the client left after %.3f s", trip.id, trip.seconds)
                 status = "client_left"
-                raise
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return web.Response()
             except Exception:
                 _log.exception("%s failed", trip.id)
                 response = error_response(Refused(500, "The router failed.", code="bug"))
@@ -201,11 +212,17 @@ class Router:
                 self.metrics.responses.labels(trip.path, status).inc()
             if not response.prepared:
                 response.headers.update(trip.headers)
-                if self.draining:
-                    response.force_close()
             return response
 
         return handle
+
+    async def _close_when_draining(
+        self, request: web.Request, response: web.StreamResponse
+    ) -> None:
+        """End kept-alive connections while stopping, so that clients go to other routers."""
+        if self._status.draining:
+            response.force_close()
+            response.headers["Connection"] = "close"
 
     async def _models(self, trip: Trip) -> web.StreamResponse:
         if self.decoders.usable:
@@ -213,53 +230,6 @@ class Router:
         model = {"id": self._config.model.name, "object": "model", "created": 0, "owned_by": "dpd"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _health(self, request: web.Request) -> web.Response:
-        return web.Response()
-
-    async def _ready(self, request: web.Request) -> web.Response:
-        missing = []
-        if self.draining:
-            missing.append("the router is stopping")
-        if self.serving.counter is None:
-            missing.append("the tokenizer is not loaded")
-        if not self.decoders.usable:
-            missing.append("no decoder answers")
-        if self._config.routing.mode != "never" and not self.prefillers.usable:
-            missing.append("no prefiller answers")
-        body = {"ready": not missing, "missing": missing}
-        return web.json_response(body, status=503 if missing else 200)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        for pool in (self.prefillers, self.decoders):
-            usable = len(pool.usable)
-            self.metrics.engines.labels(pool.role, "answers").set(usable)
-            self.metrics.engines.labels(pool.role, "silent").set(len(pool.engines) - usable)
-        return web.Response(
-            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"}
-        )
-
-    async def _probe(self, engine: Engine) -> None:
-        before = engine.answers
-        try:
-            outgoing = Outgoing("GET", "/health", b"")
-            async with self.upstream.send(engine, outgoing, silence=PROBE_SECONDS) as response:
-                if response.status == 200:
-                    await response.read()
-                    engine.seen_alive()
-                else:
-                    engine.seen_dead()
-        except UpstreamTimeout:
-            engine.seen_late()
-        except UpstreamError:
-            engine.seen_dead()
-        if engine.answers != before:
-            word = "answers" if engine.answers else "does not answer"
-            _log.info("%s engine %s %s", engine.role, engine.url, word)
-
 
 async def _not_found(trip: Trip) -> web.StreamResponse:
     raise Refused(404, f"{trip.request.path} is not a path of this API.", code="not_found")
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -27,7 +27,7 @@ _NOT_OPTIONS = ("chat_template", "tokenize", "tools")
 
 
 class NotText(Exception):
-    """A message has a part that is not text; the exception's text is the part's type."""
+    """A message has a part that is not text."""
 
 
 class ChatRenderer:
@@ -139,7 +139,7 @@ def _part_text(part: object) -> str | None:
         raise ValueError("a message part is neither text nor an object")
     kind = part.get("type")
     if kind not in _TEXT_PARTS or part.get("uuid") is not None:
-        raise NotText(kind)
+        raise NotText
     text = part.get(_TEXT_PARTS[kind])
     if text is None and kind in _SKIPPED_WHEN_NULL:
         return None

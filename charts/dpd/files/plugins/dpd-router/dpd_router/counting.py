@@ -88,8 +88,8 @@ class Counter:
     def _count_chat(self, body: Mapping[str, Any]) -> tuple[int, ...]:
         try:
             rendered = self._chat.render(body)
-        except NotText as error:
-            raise _Uncountable("multimodal", f"a message has a part of type {error}") from None
+        except NotText:
+            raise _Uncountable("multimodal", "a message has parts that are not text") from None
         if isinstance(rendered, list):
             return (len(rendered),)
         return (self._tokenizer.length(rendered, flag(body, "add_special_tokens", False)),)
@@ -106,7 +106,9 @@ class Counter:
             return limit
         room = self._max_len - output_limit(route, body)
         if limit > room:
-            raise _Uncountable("invalid", f"truncate_prompt_tokens is more than the {room} that fit")
+            raise _Uncountable(
+                "invalid", f"truncate_prompt_tokens is more than the {room} that fit"
+            )
         return room if limit == -1 else limit
 
     def _needs_decoder(

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .config import split_address
+from .addresses import join_address, split_address
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +26,7 @@ class Engine:
         self.role = role
         self.ip = ip
         self.port = port
-        host = f"[{ip}]" if ":" in ip else ip
-        self.url = f"http://{host}:{port}"
+        self.url = f"http://{join_address(ip, port)}"
         self.in_flight = 0
         self.answers = False
         self._late = 0
@@ -115,11 +114,14 @@ async def keep_current(pools: Sequence[Pool], probe: Probe, *, every: float) -> 
         probe: asks one engine and notes the result on it.
         every: seconds between two rounds.
     """
+
+    async def one(pool: Pool) -> None:
+        try:
+            await pool.refresh()
+            await asyncio.gather(*(probe(engine) for engine in pool.engines))
+        except Exception:
+            _log.exception("%s engines: refresh failed", pool.role)
+
     while True:
-        for pool in pools:
-            try:
-                await pool.refresh()
-                await asyncio.gather(*(probe(engine) for engine in pool.engines))
-            except Exception:
-                _log.exception("%s engines: refresh failed", pool.role)
+        await asyncio.gather(*(one(pool) for pool in pools))
         await asyncio.sleep(every)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import zmq
 import zmq.asyncio
 
+from .addresses import join_address
 from .lmcache import Notice, read_notice
 from .metrics import Metrics
 
@@ -106,7 +107,7 @@ class Notices:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.IPV6, 1 if ":" in ip else 0)
-        address = f"tcp://[{ip}]:{port}" if ":" in ip else f"tcp://{ip}:{port}"
+        address = f"tcp://{join_address(ip, port)}"
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:

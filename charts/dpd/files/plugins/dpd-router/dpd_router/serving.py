@@ -15,15 +15,15 @@ from aiohttp import web
 from .answers import Refused
 from .choosing import Strategy
 from .config import Routing
-from .counting import Counted, Counter, split_prompts
+from .counting import Counted, Counter, Direct, split_prompts
 from .deciding import Decision, decide
 from .engines import Engine, Pool
 from .metrics import Metrics
 from .parsing import BadRequest, Parsed, Route, parse
 from .prefilling import prefill_body
 from .relaying import relay
-from .requests import Trip, clean_id
 from .transferring import Leg, Transfer
+from .trips import Trip, clean_id
 from .upstream import ConnectFailed, Outgoing, Upstream, UpstreamError, UpstreamTimeout
 from .upstream import forwarded_headers as forwarded
 
@@ -47,6 +47,7 @@ class Serving:
         transfer: Transfer,
         metrics: Metrics,
         workers: Executor,
+        idle_seconds: float,
     ) -> None:
         self.counter: Counter | None = None
         self._routing = routing
@@ -56,6 +57,7 @@ class Serving:
         self._transfer = transfer
         self._metrics = metrics
         self._workers = workers
+        self._idle_seconds = idle_seconds
 
     async def generate(self, trip: Trip, route: Route) -> web.StreamResponse:
         """Answer a completion or chat request.
@@ -65,7 +67,7 @@ class Serving:
             Aborted: the answer broke off on its way.
         """
         parsed = await self._parse(trip, await trip.request.read())
-        counted = await self._count(route, parsed)
+        counted = await self._count(trip, route, parsed)
         decision = decide(counted, self._routing)
         self._report(trip, counted, decision)
         decoder = self._choose_decoder()
@@ -82,6 +84,7 @@ class Serving:
             Refused: with the answer for the client.
             Aborted: the answer broke off on its way.
         """
+        trip.path = "passed"
         raw = await trip.request.read()
         if raw:
             # What is not JSON holds nothing that an engine would take for transfer parameters.
@@ -99,9 +102,11 @@ class Serving:
             trip.rename(named)
         return parsed
 
-    async def _count(self, route: Route, parsed: Parsed) -> Counted:
+    async def _count(self, trip: Trip, route: Route, parsed: Parsed) -> Counted:
         if self.counter is None:
             raise Refused(503, "The router is still loading the tokenizer.", code="loading")
+        if trip.media_type != "application/json":
+            return Counted(direct=Direct("content_type", "the content type is not JSON"))
         with self._metrics.count_seconds.time():
             return await self._off_loop(None, self.counter.count, route, parsed.body)
 
@@ -155,7 +160,7 @@ class Serving:
         )
         done = await self._transfer.run(
             legs,
-            path=trip.request.raw_path,
+            path=trip.path_and_query,
             headers=forwarded(trip.request.headers),
             request_id=trip.id,
         )
@@ -184,7 +189,7 @@ class Serving:
             raise asyncio.CancelledError
         headers = forwarded(trip.request.headers)
         headers["X-Request-Id"] = trip.id
-        outgoing = Outgoing(trip.request.method, trip.request.raw_path, body, headers)
+        outgoing = Outgoing(trip.request.method, trip.path_and_query, body, headers)
         began = time.time()
         _log.info(
             "Routing request %s to decoder %s at %s, process time = %.4f",
@@ -199,7 +204,9 @@ class Serving:
 
         with self._metrics.in_flight.labels("decode").track_inprogress():
             try:
-                async with self._upstream.send(decoder, outgoing) as response:
+                async with self._upstream.send(
+                    decoder, outgoing, silence=self._idle_seconds
+                ) as response:
                     return await relay(
                         trip.request,
                         response,

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from multidict import CIMultiDict
 
@@ -145,37 +146,41 @@ class Transfer:
             engine = self._strategy.choose(candidates)
             tried.add(engine.url)
             _log.info("DPD prefill selection: %s selected %s", self._strategy.name, engine.url)
-            posting = asyncio.ensure_future(self._post(engine, outgoing, leg))
             try:
-                # A transfer that fails early ends the leg although HTTP has not answered yet.
-                await asyncio.wait({posting, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                if waiting.done() and not posting.done():
-                    await waiting
-                await posting
+                with engine.serving(), self._metrics.in_flight.labels("prefill").track_inprogress():
+                    await self._post(engine, outgoing, leg, waiting)
             except ConnectFailed as error:
                 engine.seen_dead()
                 _log.warning("%s %s", request_id, error)
                 continue
             except UpstreamError as error:
-                raise Refused(502, f"The prefill leg failed: {error}", code="prefill") from None
-            finally:
-                posting.cancel()
-                await asyncio.gather(posting, return_exceptions=True)
+                raise Refused(502, f"The prefiller: {error}.", code="prefill_broke") from None
             return engine
 
-    async def _post(self, engine: Engine, outgoing: Outgoing, leg: Leg) -> None:
-        with engine.serving(), self._metrics.in_flight.labels("prefill").track_inprogress():
-            async with self._upstream.send(engine, outgoing, silence=self._limit) as response:
-                with sorted_errors(engine):
-                    body = await response.read()
-                if response.status != 200:
-                    raise EngineError(
-                        response.status,
-                        body,
-                        answer_headers(response.headers),
-                        code="prefill_status",
-                    )
-        self._check_count(body, leg.tokens)
+    async def _post(
+        self, engine: Engine, outgoing: Outgoing, leg: Leg, waiting: asyncio.Future[None]
+    ) -> None:
+        posting = asyncio.ensure_future(self._answer(engine, outgoing))
+        try:
+            # A transfer that fails early ends the leg although HTTP has not answered yet.
+            both: set[asyncio.Future[Any]] = {posting, waiting}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done() and not posting.done():
+                await waiting
+            self._check_count(await posting, leg.tokens)
+        finally:
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+
+    async def _answer(self, engine: Engine, outgoing: Outgoing) -> bytes:
+        """Return the body of a prefiller's 200; the leg's own time limit is the only one."""
+        async with self._upstream.send(engine, outgoing, silence=None) as response:
+            with sorted_errors(engine):
+                body = await response.read()
+            if response.status != 200:
+                headers = answer_headers(response.headers)
+                raise EngineError(response.status, body, headers, code="prefill_status")
+            return body
 
     def _check_count(self, body: bytes, counted: int) -> None:
         try:

@@ -59,6 +59,10 @@ class UpstreamBroke(UpstreamError):
     """The connection ended before the answer did."""
 
 
+class ClosedEarly(UpstreamBroke):
+    """The connection ended before any byte of an answer."""
+
+
 @dataclass(slots=True)
 class _Attempt:
     reused: bool = False
@@ -92,18 +96,15 @@ def answer_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
 class Upstream:
     """The router's HTTP client. Create it inside a running event loop; close it in the end."""
 
-    def __init__(self, *, connect_seconds: float, idle_seconds: float, metrics: Metrics) -> None:
+    def __init__(self, *, connect_seconds: float, metrics: Metrics) -> None:
+        self._connect_seconds = connect_seconds
         self._metrics = metrics
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=connect_seconds, sock_read=idle_seconds
-        )
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_note_reuse)
 
         def session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
             return aiohttp.ClientSession(
                 connector=connector,
-                timeout=timeout,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -124,17 +125,17 @@ class Upstream:
 
     @asynccontextmanager
     async def send(
-        self, engine: Engine, outgoing: Outgoing, *, silence: float | None = None
+        self, engine: Engine, outgoing: Outgoing, *, silence: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and give its answer as soon as the headers are there.
 
-        A connection from the pool that dies before the answer began is tried once more on a new
+        A connection from the pool that ends before a byte came back is tried once more on a new
         one: the engine had closed it while it was idle.
 
         Args:
             engine: where to.
             outgoing: what.
-            silence: seconds to wait for the next byte, instead of the pool's limit.
+            silence: seconds to wait for each next byte; None for ever.
 
         Raises:
             ConnectFailed, UpstreamTimeout, UpstreamBroke: there is no answer.
@@ -142,11 +143,11 @@ class Upstream:
         attempt = _Attempt()
         try:
             response = await self._request(self._pooled, engine, outgoing, silence, attempt)
-        except UpstreamBroke as error:
+        except ClosedEarly as error:
             if not attempt.reused:
                 raise
             self._metrics.retries.inc()
-            _log.info("retrying on a new connection to %s: %s", engine.url, error)
+            _log.info("trying again on a new connection: %s", error)
             response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
         try:
             yield response
@@ -164,11 +165,6 @@ class Upstream:
         silence: float | None,
         attempt: _Attempt,
     ) -> aiohttp.ClientResponse:
-        timeout = session.timeout
-        if silence is not None:
-            timeout = aiohttp.ClientTimeout(
-                total=None, sock_connect=timeout.sock_connect, sock_read=silence
-            )
         with sorted_errors(engine):
             return await session.request(
                 outgoing.method,
@@ -176,7 +172,9 @@ class Upstream:
                 data=outgoing.body or None,
                 headers=outgoing.headers,
                 allow_redirects=False,
-                timeout=timeout,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._connect_seconds, sock_read=silence
+                ),
                 trace_request_ctx=attempt,
             )
 
@@ -198,9 +196,15 @@ class sorted_errors:
         if isinstance(error, TimeoutError):
             raise UpstreamTimeout(f"{where} was silent for too long") from error
         if isinstance(error, aiohttp.ClientError | ConnectionError):
-            raise UpstreamBroke(
-                f"{where} broke the connection: {error or type(error).__name__}"
-            ) from error
+            kind = ClosedEarly if _before_any_byte(error) else UpstreamBroke
+            raise kind(f"{where} broke the connection: {error or type(error).__name__}") from error
+
+
+def _before_any_byte(error: Exception) -> bool:
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        # Holds the headers instead of a text if some had come.
+        return isinstance(error.message, str)
+    return isinstance(error, aiohttp.ClientOSError | ConnectionError)
 
 
 async def _note_reuse(

@@ -48,6 +48,16 @@ class Trip:
         return time.monotonic() - self.began
 
     @property
+    def path_and_query(self) -> str:
+        """The request's target as the client wrote it."""
+        return self.request.rel_url.raw_path_qs
+
+    @property
+    def media_type(self) -> str:
+        """The body's content type without parameters, as the engine reads it."""
+        return self.request.headers.get("Content-Type", "").lower().split(";")[0]
+
+    @property
     def client_left(self) -> bool:
         """Whether the client has closed its connection."""
         return self.request.transport is None or self.request.transport.is_closing()
