@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
 from dpd_local import client, metrics, model, places
 from dpd_local.cluster import Cluster
 from dpd_local.display import Progress
+from dpd_local.rows import Row, table
 from dpd_local.running import PodFailedError, RunningPod, State
 
 SHORT, LONG = 40, 2000  # tokens; the threshold of values/local-cpu.yaml is between them
 ANSWER_TOKENS = 32
 RECEIVED = "vllm:prompt_tokens_by_source_total"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One request of the demo, sent to the router and to the colocated engine.
-
-    Attributes:
-        kind: what was asked, for the table.
-        disaggregated: which path it must take.
-        answer: the router's.
-        received: tokens of KV that the decoder took from the prefiller.
-        equal: whether the token ids are the colocated engine's.
-    """
-
-    kind: str
-    disaggregated: bool
-    answer: client.Answer
-    received: int
-    equal: bool
-
-    def faults(self) -> Iterator[str]:
-        """Yield what is wrong with it, in words."""
-        path = self.answer.headers.get("x-dpd-path", "unknown")
-        wanted = "disaggregated" if self.disaggregated else "direct"
-        if path != wanted:
-            reason = self.answer.headers.get("x-dpd-reason", "no reason given")
-            yield f"{self.kind}: went {path}, not {wanted} ({reason})"
-        if self.disaggregated and not self.received:
-            yield f"{self.kind}: the decoder received no KV"
-        if not self.disaggregated and self.received:
-            yield f"{self.kind}: the decoder received KV for a short prompt"
-        if not self.equal:
-            yield f"{self.kind}: the tokens differ from the colocated engine's"
 
 
 def run(once: bool) -> int:
@@ -79,9 +45,9 @@ def _run(once: bool) -> int:
     with Cluster(colocated=True, wait=False, on_change=progress.on_change) as cluster:
         with progress:
             cluster.wait_ready()
-        _print_times(time.monotonic() - began)
+        print(f"Started in {time.monotonic() - began:.1f} s.", flush=True)
         rows = [_send(cluster, *question) for question in _questions()]
-        print(_table(rows), flush=True)
+        print(table(rows), flush=True)
         faults = [fault for row in rows for fault in row.faults()]
         faults += [
             pod.report("died") for pod in cluster.node.pods.values() if pod.state is State.ENDED
@@ -132,41 +98,6 @@ def _send(cluster: Cluster, kind: str, disaggregated: bool, path: str, body: dic
     reference = client.ask(cluster.url("colocated"), path, body)
     equal = answer.token_ids == reference.token_ids and len(answer.token_ids) == ANSWER_TOKENS
     return Row(kind, disaggregated, answer, int(after - before), equal)
-
-
-def _table(rows: Sequence[Row]) -> str:
-    heads = ("", "prompt tokens", "path", "prefill", "KV received", "TTFT", "total", "tokens equal")
-    lines: list[Sequence[str]] = [heads]
-    for row in rows:
-        answer = row.answer
-        prefill = answer.headers.get("x-dpd-prefill-seconds")
-        lines.append(
-            (
-                row.kind,
-                str(answer.prompt_tokens),
-                answer.headers.get("x-dpd-path", "?"),
-                _milliseconds(float(prefill) if prefill else None),
-                str(row.received),
-                _milliseconds(answer.first_seconds),
-                _milliseconds(answer.total_seconds),
-                "yes" if row.equal else "NO",
-            )
-        )
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    return "\n" + "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
-
-
-def _print_times(start: float) -> None:
-    install = os.environ.get("DPD_INSTALL_SECONDS")
-    parts = [f"install {install} s"] if install else []
-    print("Time: " + ", ".join([*parts, f"start {start:.1f} s"]), flush=True)
 
 
 def _invitation(cluster: Cluster) -> str:

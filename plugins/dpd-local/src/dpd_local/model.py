@@ -48,7 +48,7 @@ CONFIG: dict[str, Any] = {
 
 CHAT_TEMPLATE = """\
 {{- bos_token }}
-{%- if tools %}{{ '<|system|>Tools: ' + tools | tojson + '<|end|>' }}{% endif %}
+{%- if tools %}<|system|>Tools: {{ tools | tojson }}<|end|>{% endif %}
 {%- for message in messages %}
 {{- '<|' + message['role'] + '|>' }}
 {%- if message['content'] %}{{ message['content'] }}{% endif %}
