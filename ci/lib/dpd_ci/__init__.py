@@ -1,1 +1,1 @@
-"""What ci/install and ci/test are made of: the standard library only, since nothing is installed yet."""
+"""What ci/install and ci/test are made of, from the standard library: nothing is installed yet."""

@@ -100,8 +100,8 @@ class Builder:
         free_gb = shutil.disk_usage(self.root).free / 1e9
         if free_gb < artefact.free_gb:
             raise CommandFailed(
-                f"{artefact.name} needs {artefact.free_gb:.0f} GB of free disk in {self.root}, which has "
-                f"{free_gb:.1f} GB: free some, or set DPD_CACHE to a folder on another disk"
+                f"{artefact.name} needs {artefact.free_gb:.0f} GB of free disk in {self.root}, "
+                f"which has {free_gb:.1f} GB: free some, or set DPD_CACHE to a folder elsewhere"
             )
         self._log(artefact.name).write_bytes(b"")
         folder, new, old = (self.root / f"{artefact.name}{end}" for end in ("", ".new", ".old"))

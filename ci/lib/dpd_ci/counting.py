@@ -62,7 +62,7 @@ class Outcome:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """The closing table; its last line is `N passed, N failed`, with the skipped among the failed."""
+    """The closing table; its last line is `N passed, N failed`, the skipped among the failed."""
     head = f"{'step':<16}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}"
     lines = [head, "-" * len(head)]
     total = Count()

@@ -1,4 +1,4 @@
-"""Runs a command with its output in a log, while a line on the terminal says how long it has taken."""
+"""Runs a command with its output in a log, while a line on the terminal says how long it takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class CommandFailed(Exception):
-    """A command ended with a status other than 0; the text says which, and ends with its last lines."""
+    """A command ended with a status other than 0; the text says which, and shows its last lines."""
 
 
 class Clock:
@@ -100,7 +100,7 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes], *, interrupted: bool) -> None:
-    """Lets a child clean up as on Ctrl-C, which a terminal has sent to it too when it `interrupted` us."""
+    """Lets a child clean up as on Ctrl-C, which a terminal that `interrupted` us sent to it too."""
     if not interrupted:
         process.send_signal(signal.SIGINT)
     try:

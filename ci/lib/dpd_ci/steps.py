@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .artefacts import CI, kubernetes_versions
+from .artefacts import kubernetes_versions
 from .counting import Count, count_junit
 from .progress import Clock, run, tail
+from .toolchains import CI
 
 ROOT = CI.parent
 CHART = Path("charts/dpd")
@@ -44,7 +45,12 @@ class Runner:
             self.say(f"{command[0]} is missing: ci/install test installs it")
             return 127
         return run(
-            (program, *command[1:]), clock=self._clock, log=self.log, note=self._note, env=self._env, cwd=ROOT
+            (program, *command[1:]),
+            clock=self._clock,
+            log=self.log,
+            note=self._note,
+            env=self._env,
+            cwd=ROOT,
         )
 
     def check(self, *command: str | Path) -> Count:
@@ -125,10 +131,12 @@ def _metaschema(runner: Runner) -> Count:
 
 
 def _kubeconform(runner: Runner) -> Count:
-    """Every values file, rendered for each version, is valid against that version's strict schemas."""
+    """Every values file, rendered for each version, fits that version's strict schemas."""
     count = Count()
     for version in kubernetes_versions():
-        schemas = f"{runner.cache}/schemas/{version}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"
+        schemas = (
+            f"{runner.cache}/schemas/{version}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"
+        )
         flags = ("-strict", "-summary", "-kubernetes-version", version, "-schema-location", schemas)
         for values in values_files():
             manifests = _template(runner, "helm4", values, version)
@@ -140,7 +148,7 @@ def _kubeconform(runner: Runner) -> Count:
 
 
 def _ruff(runner: Runner) -> Count:
-    return runner.check("ruff", "check")
+    return runner.check("ruff", "check", "--output-format=concise")
 
 
 def _ruff_format(runner: Runner) -> Count:
