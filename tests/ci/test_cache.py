@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from dpd_ci import cache
 from dpd_ci.cache import Artefact, Builder
 from dpd_ci.progress import Clock, CommandFailed

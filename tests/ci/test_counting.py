@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from dpd_ci.counting import Count, Outcome, count_junit, summary
 
 PASSED = "<testcase name='a'/>"
