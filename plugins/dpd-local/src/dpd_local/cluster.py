@@ -75,6 +75,7 @@ class Cluster:
         wait: bool = True,
         timeout: float = 300,
         directory: Path | None = None,
+        programs: Path | None = None,
         on_change: Callable[[RunningPod], None] = _ignore,
     ) -> None:
         """Render the chart and prepare its pods; `with` (or `start`) starts them.
@@ -93,6 +94,8 @@ class Cluster:
             timeout: how long `wait_ready` waits for all of them, seconds.
             directory: for volumes and logs, short and empty; by default a temporary one, which
                 goes when the cluster is closed without an error.
+            programs: the folder with the vllm and python3 that pods run, such as
+                ~/.cache/dpd/engine-next/bin; by default the running Python's.
             on_change: called after each change of a pod's state, in another thread.
 
         Raises:
@@ -105,7 +108,7 @@ class Cluster:
         (places.cache() / "vllm").mkdir(exist_ok=True)
         self.node = Node(
             self.directory,
-            path=[places.programs()],
+            path=[programs or places.programs()],
             host_paths={HOST_PATH: places.cache()},
             on_change=on_change,
         )
