@@ -44,15 +44,16 @@ class Stage:
         self.folder = folder
         self.prefillers: list[StubEngine] = []
         self.decoders: list[StubEngine] = []
+        self.decoder_addresses: list[str] | None = None
         self.client = aiohttp.ClientSession()
         self.notify_port = 0
         self._routers: list[Router] = []
 
-    async def engines(self, prefill: int = 1, decode: int = 1, **start: Any) -> None:
+    async def engines(self, prefill: int = 1, decode: int = 1, host: str = HOST) -> None:
         for wanted, engines in ((prefill, self.prefillers), (decode, self.decoders)):
             for _ in range(wanted):
-                engine = StubEngine()
-                await engine.start(**start)
+                engine = StubEngine(host)
+                await engine.start()
                 engines.append(engine)
 
     async def router(
@@ -65,6 +66,7 @@ class Stage:
         **timeouts: float,
     ) -> Router:
         self.port, self.notify_port = free_port(), free_port()
+        decoders = self.decoder_addresses or [e.address for e in self.decoders]
         document = {
             "listen": {"host": HOST, "port": self.port},
             "notify": {"port": self.notify_port},
@@ -72,7 +74,7 @@ class Stage:
             "routing": {"mode": mode, "threshold": threshold},
             "prefill": {"addresses": [e.address for e in self.prefillers]},
             "decode": {
-                "addresses": [e.address for e in self.decoders],
+                "addresses": decoders,
                 "initPorts": [7300, 7301],
                 "allocPorts": [7400, 7401],
             },
@@ -83,7 +85,7 @@ class Stage:
         await router.start()
         await router.load()
         if wait:
-            await self.until(lambda: len(router.decoders.usable) == len(self.decoders))
+            await self.until(lambda: len(router.decoders.usable) == len(decoders))
             await self.until(lambda: len(router.prefillers.usable) == len(self.prefillers))
         return router
 

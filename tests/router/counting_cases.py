@@ -136,7 +136,8 @@ def _chats() -> list[Case]:
         "template": user | {"chat_template": "{{ messages[0].content }} {{ x }}!{{ 1 + 1 }}"},
         "parts-template": user
         | {
-            "chat_template": "{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}"
+            "chat_template": "{% for m in messages %}{% for c in m.content %}"
+            "{{ c }}{% endfor %}{% endfor %}"
         },
         "limits": user | {"max_tokens": 4000, "max_completion_tokens": 3},
     }

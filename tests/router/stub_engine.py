@@ -16,6 +16,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 from aiohttp import web
+from multidict import CIMultiDict
 
 MODEL = "tiny"
 CREATED = 1764000000
@@ -175,7 +176,7 @@ class Seen:
 
     path: str
     raw: bytes
-    headers: dict[str, str]
+    headers: CIMultiDict[str]
     cancelled: bool = False
 
     @property
@@ -260,11 +261,11 @@ class StubEngine:
         return web.Response(status=200 if self.does.healthy else 503)
 
     async def _models(self, request: web.Request) -> web.Response:
-        self.seen.append(Seen(request.raw_path, b"", dict(request.headers)))
+        self.seen.append(Seen(request.raw_path, b"", CIMultiDict(request.headers)))
         return web.json_response(Answers.models())
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        seen = Seen(request.raw_path, await request.read(), dict(request.headers))
+        seen = Seen(request.raw_path, await request.read(), CIMultiDict(request.headers))
         self.seen.append(seen)
         self.open += 1
         self.most_open = max(self.most_open, self.open)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-
 from tests.router.conftest import Stage
 from tests.router.stub_engine import Answers
 

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-
 from tests.router.conftest import Stage
 
 LONG_TEXT = "word " * 40

@@ -1,7 +1,8 @@
 """Counts requests with vLLM's own front end; run as a process of its own.
 
-Reads JSON from standard input: {"cases": [[folder, route, body], …], "max_len": N}. Writes for each
-case {"tokens": [[ids], …], "text": the prompt} or {"error": text} to the file named by its argument.
+Reads JSON from standard input: {"cases": [[folder, route, body], …], "max_len": N}. Writes to the
+file named by its argument for each case {"tokens": [[ids], …], "text": the prompt} or
+{"error": text}.
 """
 
 from __future__ import annotations
