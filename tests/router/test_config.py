@@ -198,3 +198,9 @@ def test_times_and_limits_have_defaults() -> None:
     assert config.timeouts == Timeouts(connect=5, transfer=60, idle=600, drain=25)
     assert parse(changed("routing.threshold", ...)).routing.threshold == 4096
     assert parse(changed("model.maxLen", 16384)).model.max_len == 16384
+
+
+def test_the_pods_own_ip_may_be_where_the_router_listens() -> None:
+    listen = parse(changed("listen.host", "$(POD_IP)")).listen
+    assert listen.on("10.1.2.3") == "10.1.2.3"
+    assert Listen("0.0.0.0", 1).on("10.1.2.3") == "0.0.0.0"

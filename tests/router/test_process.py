@@ -47,7 +47,7 @@ async def running(stage: Stage, tmp_path: Path) -> AsyncIterator[Process]:
     """A ready router process in front of the stage's engines, draining for up to 3 s."""
     stage.port, stage.notify_port = free_port(), free_port()
     document = {
-        "listen": {"host": HOST, "port": stage.port},
+        "listen": {"host": "$(POD_IP)", "port": stage.port},
         "notify": {"port": stage.notify_port},
         "model": {"name": "tiny", "tokenizer": str(stage.folder), "revision": ""},
         "routing": {"mode": "threshold", "threshold": 20},

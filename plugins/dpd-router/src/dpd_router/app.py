@@ -131,10 +131,11 @@ class Router:
         ]
         await self._runner.setup()
         listen = self._config.listen
-        await web.TCPSite(self._runner, listen.host, listen.port, backlog=1024).start()
+        host = listen.on(self._pod_ip)
+        await web.TCPSite(self._runner, host, listen.port, backlog=1024).start()
         _log.info(
             "listening on %s, for notices on %s",
-            join_address(listen.host, listen.port),
+            join_address(host, listen.port),
             join_address(self._pod_ip, self._config.notify_port),
         )
 
