@@ -67,6 +67,18 @@ def test_a_release_that_no_service_can_be_named_after_needs_an_override(
     check(helm.render({"fullnameOverride": "llama"}, release=release))
 
 
+@pytest.mark.parametrize("name", ["true", "null", "1e3", "0123"])
+def test_a_release_or_namespace_that_looks_like_another_type_stays_text(
+    helm: Helm, name: str
+) -> None:
+    manifests = helm.render({"fullnameOverride": "x"}, "--namespace", name, release=name)
+    for manifest in manifests.values():
+        assert manifest["metadata"]["namespace"] == name
+        assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+    pod = manifests.one("Deployment", "-decode")["spec"]["template"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+
+
 def test_every_address_in_the_configuration_is_one_of_the_release(helm: Helm) -> None:
     manifests = helm.render(
         {

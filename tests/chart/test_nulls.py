@@ -61,9 +61,11 @@ def test_null_takes_a_nested_default_away(helm: Helm) -> None:
             "decode": {"startupProbe": None},
             "router": {"resources": {"requests": {"cpu": None}}},
             "kvTransfer": {"backend": "UCX"},
+            "commonLabels": {"a": None},
         }
     )
     pod = manifests.one("Deployment", "-decode")["spec"]["template"]["spec"]
+    assert "a" not in manifests.one("Deployment", "-decode")["metadata"]["labels"]
     assert "runAsUser" not in pod["securityContext"]
     assert "capabilities" not in manifests.container("decode")["securityContext"]
     assert "startupProbe" not in manifests.container("decode")

@@ -78,6 +78,7 @@ def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
                 "resources": {"limits": {"memory": 137438953472}},
             },
             "kvTransfer": {"pullTimeoutSeconds": 86400},
+            "shm": {"size": 17179869184},
             "resources": {"requests": {"memory": 2199023255552}},
         }
     )
@@ -88,6 +89,9 @@ def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
     assert "idleSeconds: 86400\n" in router
     assert "dpd_pull_timeout_seconds: 86400" in text_of(manifests, "decode")
     assert manifests.container("router")["resources"]["limits"]["memory"] == 137438953472
+    volumes = manifests.one("Deployment", "-decode")["spec"]["template"]["spec"]["volumes"]
+    (shm,) = [volume["emptyDir"] for volume in volumes if volume["name"] == "shm"]
+    assert shm["sizeLimit"] == 17179869184
     assert manifests.container("decode")["resources"]["requests"]["memory"] == 2199023255552
 
 

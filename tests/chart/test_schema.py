@@ -22,6 +22,7 @@ BAD: list[tuple[str, Any]] = [
     ("model.nam", "x"),
     ("model.name", ""),
     ("model.name", "two words"),
+    ("model.name", "--port=1"),
     ("model.maxLen", "16k"),
     ("model.maxLen", 0),
     ("model.dtype", "fp8"),

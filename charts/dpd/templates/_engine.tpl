@@ -22,7 +22,7 @@ extra_config:
 
 {{/* Security context of an engine's container. EFA registers memory, which it must be allowed to lock. */}}
 {{- define "dpd.engine.securityContext" -}}
-{{- $context := include "dpd.clean" (.root.Values.securityContext | default dict) | fromJson -}}
+{{- $context := include "dpd.clean" .root.Values.securityContext | fromJson -}}
 {{- if include "dpd.usesEfa" . -}}
 {{- $capabilities := $context.capabilities | default dict -}}
 {{- $add := append ($capabilities.add | default list) "IPC_LOCK" | uniq -}}
@@ -40,11 +40,11 @@ metadata:
   labels:
     {{- include "dpd.podLabels" . | nindent 4 }}
   annotations:
-    {{- with $values.podAnnotations }}
+    {{- with include "dpd.clean" $values.podAnnotations | fromJson }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-    checksum/config: {{ include "dpd.engine.lmcache" . | sha256sum }}
-    checksum/plugin: {{ include "dpd.plugin.data" (dict "root" $root "package" "dpd-vllm") | sha256sum }}
+    checksum/config: {{ include "dpd.engine.lmcache" . | sha256sum | quote }}
+    checksum/plugin: {{ include "dpd.plugin.data" (dict "root" $root "package" "dpd-vllm") | sha256sum | quote }}
 spec:
   serviceAccountName: {{ include "dpd.fullname" $root }}-engine
   {{- include "dpd.pod.common" . | nindent 2 }}
@@ -86,7 +86,7 @@ spec:
     - name: shm
       emptyDir:
         medium: Memory
-        sizeLimit: {{ $root.Values.shm.size }}
+        sizeLimit: {{ $root.Values.shm.size | toJson }}
     - name: config
       configMap:
         name: {{ include "dpd.fullname" $root }}-{{ .component }}

@@ -11,14 +11,14 @@
 
 {{/* Labels that select the pods of a component; nothing in them changes while a release lives. */}}
 {{- define "dpd.selector" -}}
-app.kubernetes.io/name: {{ .root.Chart.Name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ .root.Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{/* Labels of an object. */}}
 {{- define "dpd.labels" -}}
-{{- with .root.Values.commonLabels }}
+{{- with include "dpd.clean" .root.Values.commonLabels | fromJson }}
 {{- toYaml . }}
 {{ end -}}
 {{ include "dpd.selector" . }}
@@ -31,9 +31,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* Labels of a pod: no version, so that a new chart alone restarts nothing. */}}
 {{- define "dpd.podLabels" -}}
 {{- $values := index .root.Values .component -}}
-{{- $labels := dict -}}
-{{- range list .root.Values.commonLabels $values.podLabels }}{{ $labels = merge (dict) (. | default dict) $labels }}{{ end -}}
-{{- toYaml (merge (include "dpd.selector" . | fromYaml) $labels) -}}
+{{- $selector := include "dpd.selector" . | fromYaml -}}
+{{- include "dpd.overlay" (list .root.Values.commonLabels $values.podLabels $selector) | fromJson | toYaml -}}
 {{- end -}}
 
 {{/* One map laid over another, as JSON: also "", 0 and false replace, null removes. */}}

@@ -8,11 +8,11 @@ terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with include "dpd.clean" (.root.Values.podSecurityContext | default dict) | fromJson }}
+{{- with include "dpd.clean" .root.Values.podSecurityContext | fromJson }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with include "dpd.clean" ($values.nodeSelector | default dict) | fromJson }}
+{{- with include "dpd.clean" $values.nodeSelector | fromJson }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -24,7 +24,7 @@ tolerations:
 
 {{/* How a component's Deployment replaces pods, as JSON; the default's rollingUpdate does not go with another type. */}}
 {{- define "dpd.strategy" -}}
-{{- $strategy := include "dpd.clean" ((index .root.Values .component).strategy | default dict) | fromJson -}}
+{{- $strategy := include "dpd.clean" (index .root.Values .component).strategy | fromJson -}}
 {{- if eq ($strategy.type | default "") "Recreate" }}{{ $strategy = omit $strategy "rollingUpdate" }}{{ end -}}
 {{- toJson $strategy -}}
 {{- end -}}
@@ -33,7 +33,7 @@ tolerations:
 {{- define "dpd.probes" -}}
 {{- $values := index .root.Values .component -}}
 {{- range $probe := list "startupProbe" "readinessProbe" "livenessProbe" }}
-{{- with include "dpd.clean" (get $values $probe | default dict) | fromJson }}
+{{- with include "dpd.clean" (index $values $probe) | fromJson }}
 {{ $probe }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
