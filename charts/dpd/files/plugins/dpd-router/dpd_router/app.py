@@ -35,6 +35,8 @@ REFRESH_SECONDS = 2.0
 # Largest request body in bytes: a million token ids or a handful of images fit well.
 MAX_BODY_BYTES = 512 * 1024**2
 MAX_HEADER_BYTES = 65536
+# Any rest of a path, line breaks included.
+ANYTHING = "{tail:(?s:.*)}"
 
 Answer = Callable[[Trip], Awaitable[web.StreamResponse]]
 
@@ -106,11 +108,11 @@ class Router:
         add("POST", "/v1/chat/completions", self._api(lambda t: self.serving.generate(t, "chat")))
         add("GET", "/v1/models", self._api(self._models))
         pass_on = self._api(self.serving.pass_on)
-        for path in ("/v1/{tail:.*}", "/v2/rerank", "/version"):
+        for path in ("/v1/" + ANYTHING, "/v2/rerank", "/version"):
             add("*", path, pass_on)
         for name in ("tokenize", "detokenize", "pooling", "classify", "score", "rerank"):
             add("POST", f"/{name}", pass_on)
-        add("*", "/{tail:.*}", self._api(_not_found))
+        add("*", "/" + ANYTHING, self._api(_not_found))
         return app
 
     async def start(self) -> None:
@@ -129,10 +131,11 @@ class Router:
         ]
         await self._runner.setup()
         listen = self._config.listen
-        await web.TCPSite(self._runner, listen.host, listen.port, backlog=1024).start()
+        host = listen.on(self._pod_ip)
+        await web.TCPSite(self._runner, host, listen.port, backlog=1024).start()
         _log.info(
             "listening on %s, for notices on %s",
-            join_address(listen.host, listen.port),
+            join_address(host, listen.port),
             join_address(self._pod_ip, self._config.notify_port),
         )
 

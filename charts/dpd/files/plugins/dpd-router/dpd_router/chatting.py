@@ -111,7 +111,9 @@ def parse_messages(messages: list[Any], form: ContentFormat) -> list[dict[str, A
 def _parse_message(message: Mapping[str, Any], form: ContentFormat) -> dict[str, Any]:
     role = message["role"]
     content = message.get("content")
-    parts = [] if content is None else [content] if isinstance(content, str) else list(content)
+    parts = [] if content is None else [content] if isinstance(content, str) else content
+    if not isinstance(parts, list):
+        raise ValueError("a message's content is neither text nor a list")
     texts = [text for part in parts if (text := _part_text(part)) is not None]
     parsed: dict[str, Any] = {"role": role}
     if form == "openai":

@@ -16,10 +16,17 @@ MODES: tuple[Mode, ...] = ("threshold", "always", "never")
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where clients reach the router."""
+    """Where clients reach the router; "$(POD_IP)" in host stands for the pod's own IP.
+
+    Kubernetes replaces it in the engines' arguments, which get the same value, but not in files.
+    """
 
     host: str
     port: int
+
+    def on(self, pod_ip: str) -> str:
+        """Return the host to bind in the pod of that IP."""
+        return self.host.replace("$(POD_IP)", pod_ip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Counter:
             return Direct("echo", "echo needs the whole prompt on one engine")
         for key in ("max_tokens", "max_completion_tokens"):
             limit = body.get(key)
-            if limit is not None and (not isinstance(limit, int) or limit < 1):
+            if limit is not None and (not isinstance(limit, int | float) or limit < 1):
                 return Direct("invalid", f"{key} allows no token")
         if self._max_len is not None:
             room = self._max_len - output_limit(route, body)

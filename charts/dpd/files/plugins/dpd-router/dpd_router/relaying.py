@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 from collections.abc import Callable, Mapping
 
 import aiohttp
@@ -80,5 +82,7 @@ def _cut(request: web.Request) -> None:
         # What was passed on still goes out; the missing last chunk tells the client.
         transport.close()
     else:
-        # Without chunks an orderly close would look like the end of the answer.
+        # Without chunks an orderly close would look like the end of the answer: reset instead.
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
