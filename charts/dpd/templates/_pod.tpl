@@ -51,7 +51,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* Mounts of a container, in the order of dpd.volumes. */}}
+{{/* Mounts of a container: the chart's, then the user's. */}}
 {{- define "dpd.volumeMounts" -}}
 - name: tmp
   mountPath: /tmp
