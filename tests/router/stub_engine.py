@@ -1,6 +1,6 @@
 """A stand-in for an engine, which answers as vLLM 0.19 does, over real HTTP and ZMQ.
 
-Every body the stub sends is built in `Answers`, so that it can be compared with a real engine's.
+Every body the stub sends is built in `engine_answers`, where it is compared with a real engine's.
 What a test wants different it says in `Behaviour`.
 """
 
@@ -17,157 +17,13 @@ import zmq
 import zmq.asyncio
 from aiohttp import web
 from multidict import CIMultiDict
-
-MODEL = "tiny"
-CREATED = 1764000000
+from tests.router.engine_answers import Answers
 
 
-class Answers:
-    """The bodies of vLLM 0.19's answers, field by field in its order."""
-
-    @staticmethod
-    def completion(texts: list[str], prompt_tokens: int, request_id: str) -> dict[str, Any]:
-        return {
-            "id": f"cmpl-{request_id}",
-            "object": "text_completion",
-            "created": CREATED,
-            "model": MODEL,
-            "choices": [
-                {
-                    "index": index,
-                    "text": text,
-                    "logprobs": None,
-                    "finish_reason": "length",
-                    "stop_reason": None,
-                    "token_ids": None,
-                    "prompt_logprobs": None,
-                    "prompt_token_ids": None,
-                }
-                for index, text in enumerate(texts)
-            ],
-            "service_tier": None,
-            "system_fingerprint": None,
-            "usage": Answers.usage(prompt_tokens, len(texts)),
-            "kv_transfer_params": None,
-        }
-
-    @staticmethod
-    def chat(text: str, prompt_tokens: int, request_id: str) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{request_id}",
-            "object": "chat.completion",
-            "created": CREATED,
-            "model": MODEL,
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {
-                        "role": "assistant",
-                        "content": text,
-                        "refusal": None,
-                        "annotations": None,
-                        "audio": None,
-                        "function_call": None,
-                        "tool_calls": [],
-                        "reasoning": None,
-                    },
-                    "logprobs": None,
-                    "finish_reason": "length",
-                    "stop_reason": None,
-                    "token_ids": None,
-                }
-            ],
-            "service_tier": None,
-            "system_fingerprint": None,
-            "usage": Answers.usage(prompt_tokens, 1),
-            "prompt_logprobs": None,
-            "prompt_token_ids": None,
-            "kv_transfer_params": None,
-        }
-
-    @staticmethod
-    def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-        return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
-            "prompt_tokens_details": None,
-        }
-
-    @staticmethod
-    def completion_event(text: str, request_id: str, finish: str | None) -> bytes:
-        choice = {
-            "index": 0,
-            "text": text,
-            "logprobs": None,
-            "finish_reason": finish,
-            "stop_reason": None,
-            "prompt_token_ids": None,
-            "token_ids": None,
-        }
-        return Answers.event(
-            {
-                "id": f"cmpl-{request_id}",
-                "object": "text_completion",
-                "created": CREATED,
-                "model": MODEL,
-                "choices": [choice],
-                "usage": None,
-            }
-        )
-
-    @staticmethod
-    def chat_event(text: str, request_id: str, finish: str | None) -> bytes:
-        choice = {
-            "index": 0,
-            "delta": {"content": text},
-            "logprobs": None,
-            "finish_reason": finish,
-            "token_ids": None,
-        }
-        return Answers.event(
-            {
-                "id": f"chatcmpl-{request_id}",
-                "object": "chat.completion.chunk",
-                "created": CREATED,
-                "model": MODEL,
-                "choices": [choice],
-            }
-        )
-
-    @staticmethod
-    def usage_event(kind: str, prompt_tokens: int, tokens: int, request_id: str) -> bytes:
-        chat = kind == "chat"
-        return Answers.event(
-            {
-                "id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}",
-                "object": "chat.completion.chunk" if chat else "text_completion",
-                "created": CREATED,
-                "model": MODEL,
-                "choices": [],
-                "usage": {
-                    "prompt_tokens": prompt_tokens,
-                    "total_tokens": prompt_tokens + tokens,
-                    "completion_tokens": tokens,
-                },
-            }
-        )
-
-    @staticmethod
-    def event(document: dict[str, Any]) -> bytes:
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        return f"data: {text}\n\n".encode()
-
-    DONE = b"data: [DONE]\n\n"
-
-    @staticmethod
-    def error(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:
-        return {"error": {"message": message, "type": kind, "param": param, "code": status}}
-
-    @staticmethod
-    def models() -> dict[str, Any]:
-        card = {"id": MODEL, "object": "model", "owned_by": "vllm", "max_model_len": 16384}
-        return {"object": "list", "data": [card]}
+def json_response(body: dict[str, Any], status: int = 200, **headers: str) -> web.Response:
+    """Answer with JSON in the form that the engine's server gives it."""
+    headers = {"Content-Type": "application/json"} | headers
+    return web.Response(body=Answers.json(body), status=status, headers=headers)
 
 
 @dataclass
@@ -262,7 +118,7 @@ class StubEngine:
 
     async def _models(self, request: web.Request) -> web.Response:
         self.seen.append(Seen(request.raw_path, b"", CIMultiDict(request.headers)))
-        return web.json_response(Answers.models())
+        return json_response(Answers.models())
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         seen = Seen(request.raw_path, await request.read(), CIMultiDict(request.headers))
@@ -284,7 +140,7 @@ class StubEngine:
     async def answer_well(self, request: web.Request, seen: Seen) -> web.StreamResponse:
         """Answer as a good engine: completions, chats, their streams, and PD prefill legs."""
         if not request.path.startswith(("/v1/completions", "/v1/chat/completions")):
-            return web.json_response({"path": request.raw_path, "got": len(seen.raw)})
+            return json_response({"path": request.raw_path, "got": len(seen.raw)})
         body = seen.body
         chat = "chat" in request.path
         if body.get("stream"):
@@ -295,11 +151,11 @@ class StubEngine:
         tokens = self.does.prompt_tokens
         text = "".join(self.does.words)
         if chat:
-            return web.json_response(Answers.chat(text, tokens, request_id))
+            return json_response(Answers.chat(text, tokens, request_id))
         prompts = body["prompt"]
         several = isinstance(prompts, list) and not isinstance(prompts[0], int)
         count = (len(prompts) if several else 1) * (body.get("n") or 1)
-        return web.json_response(Answers.completion([text] * count, tokens, request_id))
+        return json_response(Answers.completion([text] * count, tokens, request_id))
 
     async def _stream(self, request: web.Request, seen: Seen, chat: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
@@ -311,6 +167,8 @@ class StubEngine:
 
     async def events(self, seen: Seen, chat: bool) -> AsyncIterator[bytes]:
         request_id = seen.headers.get("X-Request-Id", "none")
+        if chat:
+            yield Answers.first_chat_event(request_id)
         build = Answers.chat_event if chat else Answers.completion_event
         words = self.does.words
         for index, word in enumerate(words):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.router.conftest import Stage
-from tests.router.stub_engine import Answers
+from tests.router.engine_answers import Answers
+from tests.router.stub_engine import json_response
 
 LONG = {"model": "tiny", "prompt": "word " * 40}
 SHORT = {"model": "tiny", "prompt": "word"}
@@ -19,7 +20,7 @@ SHORT = {"model": "tiny", "prompt": "word"}
 def fails_with(status: int, headers: dict[str, str] | None = None) -> Any:
     async def handle(request: Any, seen: Any) -> web.Response:
         body = Answers.error(status, f"no: {status}", "SomeError", "prompt")
-        return web.json_response(body, status=status, headers=headers)
+        return json_response(body, status, **(headers or {}))
 
     return handle
 
@@ -34,7 +35,7 @@ async def test_a_prefillers_error_reaches_the_client_unchanged(
     async with stage.post("/v1/completions", LONG | {"stream": stream}) as response:
         assert response.status == status
         assert response.headers["Retry-After"] == "17"
-        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert response.headers["Content-Type"] == "application/json"
         assert response.headers["x-dpd-path"] == "disaggregated"
         assert await response.json() == Answers.error(
             status, f"no: {status}", "SomeError", "prompt"

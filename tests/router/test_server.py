@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.router.conftest import Stage
-from tests.router.stub_engine import Answers
+from tests.router.engine_answers import Answers
 from yarl import URL
 
 from dpd_router.app import Router

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.router.conftest import Stage
-from tests.router.stub_engine import Answers
+from tests.router.engine_answers import Answers
 
 LONG = {"model": "tiny", "prompt": "word " * 40, "stream": True}
 SHORT = {"model": "tiny", "prompt": "word", "stream": True}
@@ -34,6 +34,7 @@ async def test_a_stream_ends_with_one_usage_event_and_done(
     build = Answers.chat_event if chat else Answers.completion_event
     assert got == b"".join(
         [
+            *([Answers.first_chat_event("r1")] if chat else []),
             build("Hel", "r1", None),
             build("lo", "r1", None),
             build(" you", "r1", "length"),

@@ -46,9 +46,11 @@ class OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line for a record."""
-        record.message = "".join(
-            c if c.isprintable() else c.encode("unicode_escape").decode() for c in record.message
-        )
+        if not record.message.isprintable():
+            record.message = "".join(
+                c if c.isprintable() else c.encode("unicode_escape").decode()
+                for c in record.message
+            )
         return super().formatMessage(record)
 
 
