@@ -109,3 +109,14 @@ async def test_notices_of_all_ranks_are_waited_for(stage: Stage) -> None:
     async with stage.post("/v1/completions", {"prompt": [1] * 30}) as response:
         assert response.status == 200
         assert 0.15 < float(response.headers["x-dpd-transfer-seconds"]) < 1
+
+
+async def test_the_end_of_a_lasting_duty_ends_the_router(stage: Stage) -> None:
+    router = await stage.router()
+    failed = asyncio.ensure_future(router.failed())
+    await asyncio.sleep(0.05)
+    assert not failed.done()
+    router.notices.close()
+    router._duties[0].cancel()
+    async with asyncio.timeout(1):
+        await failed

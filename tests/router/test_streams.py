@@ -202,3 +202,33 @@ async def test_a_compressed_answer_stays_compressed(stage: Stage) -> None:
         assert response.headers["Content-Encoding"] == "gzip"
         assert await response.read() == b"x" * 2000
     assert stage.decoders[0].seen[0].headers["Accept-Encoding"] == "gzip"
+
+
+async def test_a_fault_of_the_router_in_a_stream_is_an_aborted_connection(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a second answer inside the first."""
+    router = await stage.router()
+
+    def fault(*labels: str) -> Any:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(router.metrics.ttft_seconds, "labels", fault)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with stage.post("/v1/completions", SHORT) as response:
+            assert response.status == 200
+            await response.read()
+
+
+async def test_a_fault_of_the_router_before_the_answer_is_a_500(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await stage.router()
+
+    def fault(*labels: str) -> Any:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(router.metrics.requests, "labels", fault)
+    async with stage.post("/v1/completions", SHORT) as response:
+        assert response.status == 500
+        assert (await response.json())["error"]["message"] == "The router failed."

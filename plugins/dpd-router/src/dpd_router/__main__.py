@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .app import Router
 from .config import Config, load
@@ -61,27 +60,36 @@ async def serve(config: Config, pod_ip: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     router = Router(config, pod_ip=pod_ip, load_tokenizer=load_tokenizer)
-    stopping = asyncio.create_task(stop.wait())
     try:
-        try:
-            await router.start()
-        except OSError as error:
-            _log.error("cannot listen: %s", error)
+        await router.start()
+        return await serve_until(stop, router, config)
+    except OSError as error:
+        _log.error("cannot listen: %s", error)
+        return 1
+    finally:
+        await router.stop()
+
+
+async def serve_until(stop: asyncio.Event, router: Router, config: Config) -> int:
+    """Load the tokenizer and serve until told to stop; return the exit status."""
+    stopping = asyncio.create_task(stop.wait())
+    failing = asyncio.create_task(router.failed())
+    loading = asyncio.create_task(router.load())
+    tasks: set[asyncio.Task[Any]] = {stopping, failing, loading}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done() and (error := loading.exception()) is not None:
+            _log.error("model.tokenizer: %r cannot be loaded: %s", config.model.tokenizer, error)
             return 1
-        loading = asyncio.create_task(router.load())
-        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if loading.done() and loading.exception() is not None:
-            model = config.model.tokenizer
-            _log.error("model.tokenizer: %r cannot be loaded: %s", model, loading.exception())
+        await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
             return 1
-        await stopping
         await router.drain()
         return 0
     finally:
-        stopping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await stopping
-        await router.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run() -> NoReturn:

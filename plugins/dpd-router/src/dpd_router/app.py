@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from aiohttp import web
 
 from .addresses import join_address
-from .answers import Refused, error_response
+from .answers import Refused
 from .choosing import LeastInFlight
 from .config import Config
 from .counting import Counter
+from .ending import Ending
 from .engines import Pool, keep_current, resolve
 from .lmcache import LMCachePD
 from .metrics import Metrics
 from .notices import Notices
 from .probing import probe
-from .relaying import Aborted
 from .serving import Serving
 from .status import Status
 from .tokenizing import Tokenizer
@@ -37,8 +37,6 @@ MAX_BODY_BYTES = 512 * 1024**2
 MAX_HEADER_BYTES = 65536
 # Any rest of a path, line breaks included.
 ANYTHING = "{tail:(?s:.*)}"
-
-Answer = Callable[[Trip], Awaitable[web.StreamResponse]]
 
 
 class Router:
@@ -84,9 +82,7 @@ class Router:
             needs_prefiller=config.routing.mode != "never",
             metrics=self.metrics,
         )
-        self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._ending = Ending(self.metrics, max_body_bytes=MAX_BODY_BYTES)
         self._duties: list[asyncio.Task[None]] = []
         self._runner = web.AppRunner(
             self._app(),
@@ -100,19 +96,19 @@ class Router:
     def _app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.on_response_prepare.append(self._close_when_draining)
-        add = app.router.add_route
+        add, handler = app.router.add_route, self._ending.handler
         add("GET", "/health", self._status.health)
         add("GET", "/ready", self._status.ready)
         add("GET", "/metrics", self._status.metrics_text)
-        add("POST", "/v1/completions", self._api(lambda t: self.serving.generate(t, "completions")))
-        add("POST", "/v1/chat/completions", self._api(lambda t: self.serving.generate(t, "chat")))
-        add("GET", "/v1/models", self._api(self._models))
-        pass_on = self._api(self.serving.pass_on)
+        add("POST", "/v1/completions", handler(lambda t: self.serving.generate(t, "completions")))
+        add("POST", "/v1/chat/completions", handler(lambda t: self.serving.generate(t, "chat")))
+        add("GET", "/v1/models", handler(self._models))
+        pass_on = handler(self.serving.pass_on)
         for path in ("/v1/" + ANYTHING, "/v2/rerank", "/version"):
             add("*", path, pass_on)
         for name in ("tokenize", "detokenize", "pooling", "classify", "score", "rerank"):
             add("POST", f"/{name}", pass_on)
-        add("*", "/" + ANYTHING, self._api(_not_found))
+        add("*", "/" + ANYTHING, handler(_not_found))
         return app
 
     async def start(self) -> None:
@@ -158,11 +154,19 @@ class Router:
         """Turn unready and wait until no request is open, but not longer than allowed."""
         self._status.draining = True
         limit = self._config.timeouts.drain
-        _log.info("stopping: %d requests are open, waiting up to %g s", self._open, limit)
+        _log.info("stopping: %d requests are open, waiting up to %g s", self._ending.open, limit)
         try:
-            await asyncio.wait_for(self._idle.wait(), limit)
+            await asyncio.wait_for(self._ending.none_open(), limit)
         except TimeoutError:
-            _log.warning("stopping although %d requests are open", self._open)
+            _log.warning("stopping although %d requests are open", self._ending.open)
+
+    async def failed(self) -> None:
+        """Return when one of the router's lasting duties has ended, which none should."""
+        await asyncio.wait(self._duties, return_when=asyncio.FIRST_COMPLETED)
+        for duty in self._duties:
+            if duty.done():
+                error = None if duty.cancelled() else duty.exception()
+                _log.error("a duty of the router ended", exc_info=error)
 
     async def stop(self) -> None:
         """Close everything."""
@@ -173,51 +177,6 @@ class Router:
         self.notices.close()
         await self.upstream.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
-
-    def _api(self, answer: Answer) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Wrap an answer: every way it can end is counted and reaches the client."""
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            trip = Trip.start(request)
-            self._open += 1
-            self._idle.clear()
-            status = "error"
-            try:
-                response = await answer(trip)
-                status = str(response.status)
-            except Refused as refused:
-                _log.info("%s refused with %d: %s", trip.id, refused.status, refused)
-                self.metrics.refused.labels(refused.code).inc()
-                status = str(refused.status)
-                response = error_response(refused)
-            except Aborted as aborted:
-                _log.warning("%s aborted: %s", trip.id, aborted)
-                status = "aborted"
-                return aborted.response
-            except web.HTTPRequestEntityTooLarge:
-                text = f"The request body is larger than {MAX_BODY_BYTES} bytes."
-                response = error_response(Refused(413, text, code="too_large"))
-                status = "413"
-            except (asyncio.CancelledError, ConnectionError) as error:
-                _log.info("%s the client left after %.3f s", trip.id, trip.seconds)
-                status = "client_left"
-                if isinstance(error, asyncio.CancelledError):
-                    raise
-                return web.Response()
-            except Exception:
-                _log.exception("%s failed", trip.id)
-                response = error_response(Refused(500, "The router failed.", code="bug"))
-                status = "500"
-            finally:
-                self._open -= 1
-                if not self._open:
-                    self._idle.set()
-                self.metrics.responses.labels(trip.path, status).inc()
-            if not response.prepared:
-                response.headers.update(trip.headers)
-            return response
-
-        return handle
 
     async def _close_when_draining(
         self, request: web.Request, response: web.StreamResponse

@@ -12,7 +12,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from .engines import Engine
-from .upstream import UpstreamError, answer_headers, sorted_errors
+from .upstream import answer_headers, sorted_errors
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ async def relay(
                 on_first_byte()
                 first = False
             await response.write(chunk)
-    except UpstreamError as error:
+    except ConnectionError:
+        raise  # the client's own: it left
+    except Exception as error:
         _cut(request)
         raise Aborted(str(error), response) from error
     await response.write_eof()
