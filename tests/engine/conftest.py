@@ -1,0 +1,166 @@
+"""One cluster of real engines for all tests that need one, and what they send to it."""
+
+from __future__ import annotations
+
+import json
+import random
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from dpd_local import Cluster, metrics
+from dpd_local.client import Answer, ask
+from dpd_router.lmcache import Notice, read_notice
+
+FAULTS = Path(__file__).parent / "faults"
+OUTPUT_TOKENS = 16
+PAGES = 128  # of the decoder's receive buffer: bufferSize of values/local-cpu.yaml over 1 MiB
+
+
+def token_ids(count: int, seed: int) -> list[int]:
+    """A prompt of `count` random tokens, the same for the same seed; no special tokens."""
+    numbers = random.Random(seed)
+    return [numbers.randrange(50, 450) for _ in range(count)]
+
+
+def completion(prompt: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "model": "tiny",
+        "prompt": prompt,
+        "max_tokens": OUTPUT_TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        **more,
+    }
+
+
+class Engines:
+    """Two prefillers, a decoder, a router and a colocated engine, and ways to ask them."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self._folder = folder
+
+    def routed(self, body: Mapping[str, Any], path: str = "/v1/completions") -> Answer:
+        return ask(self.cluster.url("router"), path, body)
+
+    def colocated(self, body: Mapping[str, Any], path: str = "/v1/completions") -> Answer:
+        return ask(self.cluster.url("colocated-0"), path, body)
+
+    def decoded(self, body: Mapping[str, Any]) -> Answer:
+        return ask(self.cluster.url("decode-0"), "/v1/completions", body)
+
+    def external_tokens(self) -> float:
+        return metrics.value(
+            self.cluster.url("decode-0"),
+            "vllm:prompt_tokens_by_source_total",
+            source="external_kv_transfer",
+        )
+
+    def pages(self) -> dict[str, float]:
+        """The receive buffer's pages by state; a request makes the engine report them."""
+        self.decoded(completion(token_ids(5, seed=1), max_tokens=1))
+        name = "dpd:receive_buffer_pages"
+        url = self.cluster.url("decode-0")
+        states = ("total", "free", "expected", "wanted", "cached")
+        return {state: metrics.value(url, name, state=state) for state in states}
+
+    def prefill(self, prefiller: str, prompt: list[int], transfer_id: str) -> Any:
+        """Run a prefill leg as the router does; return the answer's JSON."""
+        receiver = {
+            "req_id": transfer_id,
+            "receiver_host": self.cluster.pod("decode-0").ip,
+            "receiver_init_port": [7300],
+            "receiver_alloc_port": [7400],
+        }
+        body = completion(prompt, max_tokens=1)
+        body["kv_transfer_params"] = {"ret_first_tok": True, "disagg_spec": receiver}
+        return post(self.cluster.url(prefiller) + "/v1/completions", body)
+
+    @contextmanager
+    def fault(self, pod: str, name: str, content: str = "") -> Iterator[None]:
+        """Switch a fault of `faults/` on in one pod."""
+        file = self._folder / pod / name
+        file.write_text(content)
+        try:
+            yield
+        finally:
+            file.unlink()
+
+
+def post(url: str, body: Mapping[str, Any], timeout: float = 120) -> Any:
+    """POST JSON; return the answer's JSON, of an error status too, with the status in "status"."""
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return {"status": response.status, **json.load(response)}
+    except urllib.error.HTTPError as error:
+        return {"status": error.code, **json.loads(error.read())}
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    folder = tmp_path_factory.mktemp("faults")
+    names = ("prefill-0", "prefill-1", "decode-0")
+    for name in names:
+        (folder / name).mkdir()
+    with Cluster(
+        prefill=2,
+        colocated=True,
+        python_path=dict.fromkeys(names, [FAULTS]),
+        pod_env={name: {"DPD_FAULTS": str(folder / name)} for name in names},
+        timeout=400,
+    ) as cluster:
+        yield Engines(cluster, folder)
+
+
+class Notices:
+    """A router's notice port, for tests that speak to engines themselves."""
+
+    def __init__(self, host: str) -> None:
+        self._socket = zmq.Context.instance().socket(zmq.PULL)
+        self._address = f"{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
+        self._seen: dict[str, Notice] = {}
+
+    def transfer_id(self) -> str:
+        return f"{self._address}/{uuid.uuid4().hex}"
+
+    def wait(self, transfer_id: str, seconds: float) -> Notice | None:
+        """Return the notice of a transfer, or None if there is none within `seconds`."""
+        while transfer_id not in self._seen:
+            if not self._socket.poll(int(seconds * 1000)):
+                return None
+            notice = read_notice(self._socket.recv())
+            self._seen[notice.req_id] = notice
+        return self._seen[transfer_id]
+
+    def close(self) -> None:
+        self._socket.close(0)
+
+
+@pytest.fixture
+def notices() -> Iterator[Notices]:
+    made = Notices("127.0.0.1")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def together() -> Iterator[Callable[..., list[Any]]]:
+    """Call a function for each item, `at_once` at a time; return the results in order."""
+
+    def run(function: Callable[[Any], Any], items: list[Any], at_once: int) -> list[Any]:
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(function, items))
+
+    yield run

@@ -1,0 +1,193 @@
+"""Decode never starts before the KV has landed, and nothing of the receive buffer is lost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpd_local.client import Answer
+from tests.engine.conftest import PAGES, Engines, completion, post, token_ids
+
+pytestmark = pytest.mark.slow
+
+
+def settled(engines: Engines) -> bool:
+    """No page is held by a transfer; landed pages may stay cached until room is needed."""
+    pages = engines.pages()
+    return pages["expected"] == pages["wanted"] == 0 and (
+        pages["free"] + pages["cached"] == pages["total"] == PAGES
+    )
+
+
+def test_code_words_at_the_end_of_long_prompts_arrive(
+    engines: Engines, together: Callable[..., list[Any]]
+) -> None:
+    """Fifty prompts that differ in their last tokens alone, eight at once."""
+    start = token_ids(1000, seed=1)
+    bodies = [completion(start + token_ids(12, seed=2000 + i)) for i in range(50)]
+    routed = together(engines.routed, bodies, at_once=8)
+    assert {answer.headers["x-dpd-path"] for answer in routed} == {"disaggregated"}
+    alone = together(engines.colocated, bodies, at_once=1)
+    assert [answer.token_ids for answer in routed] == [answer.token_ids for answer in alone]
+    assert settled(engines)
+
+
+def test_a_slow_transfer_is_waited_for(engines: Engines) -> None:
+    body = completion(token_ids(1300, seed=11))
+    with (
+        engines.fault("prefill-0", "write-delay-seconds", "1.5"),
+        engines.fault("prefill-1", "write-delay-seconds", "1.5"),
+    ):
+        routed = engines.routed(body)
+    assert routed.total_seconds > 1.5
+    assert routed.token_ids == engines.colocated(body).token_ids
+
+
+def test_a_slow_writer_does_not_spoil_another_prefillers_request(
+    engines: Engines, notices: Any
+) -> None:
+    """Two prefillers write the same first chunks to one decoder; the first to start is slow."""
+    shared = token_ids(1024, seed=21)
+    slow_prompt = shared + token_ids(200, seed=22)
+    fast_prompt = shared + token_ids(200, seed=23)
+    slow, fast = notices.transfer_id(), notices.transfer_id()
+    with engines.fault("prefill-1", "write-delay-seconds", "4"):
+        writer = threading.Thread(
+            target=engines.prefill, args=("prefill-1", slow_prompt, slow), daemon=True
+        )
+        writer.start()
+        time.sleep(1.5)  # its pages are allocated, its write has not begun
+        assert engines.pages()["expected"] > 0
+        assert engines.prefill("prefill-0", fast_prompt, fast)["status"] == 200
+        assert notices.wait(fast, seconds=2) is not None
+        assert notices.wait(slow, seconds=0) is None
+        fast_answer = engines.decoded(completion(fast_prompt))
+        writer.join()
+    notice = notices.wait(slow, seconds=5)
+    assert notice is not None and not notice.error
+    slow_answer = engines.decoded(completion(slow_prompt))
+    assert fast_answer.token_ids == engines.colocated(completion(fast_prompt)).token_ids
+    assert slow_answer.token_ids == engines.colocated(completion(slow_prompt)).token_ids
+    assert settled(engines)
+
+
+def test_decode_before_landing_computes_the_prompt_itself(engines: Engines, notices: Any) -> None:
+    """Even a router that does not wait can't make the decoder read what has not landed."""
+    prompt = token_ids(700, seed=31)
+    transfer = notices.transfer_id()
+    with engines.fault("prefill-0", "write-delay-seconds", "3"):
+        writer = threading.Thread(
+            target=engines.prefill, args=("prefill-0", prompt, transfer), daemon=True
+        )
+        writer.start()
+        time.sleep(1)
+        before = engines.external_tokens()
+        early = engines.decoded(completion(prompt))
+        assert engines.external_tokens() == before
+        writer.join()
+    assert early.token_ids == engines.colocated(completion(prompt)).token_ids
+
+
+def test_more_requests_than_the_buffer_has_pages(
+    engines: Engines, together: Callable[..., list[Any]]
+) -> None:
+    """Two pages each, one of them a partial chunk: stock LMCache stops at request 63 of 64 pages."""
+    bodies = [completion(token_ids(300, seed=4000 + i), max_tokens=4) for i in range(2 * PAGES)]
+    routed = together(engines.routed, bodies, at_once=4)
+    assert {answer.headers["x-dpd-path"] for answer in routed} == {"disaggregated"}
+    sample = range(0, 2 * PAGES, 32)
+    assert [routed[i].token_ids for i in sample] == [
+        engines.colocated(bodies[i]).token_ids for i in sample
+    ]
+    assert settled(engines)
+
+
+def test_more_at_once_than_the_buffer_holds(
+    engines: Engines, together: Callable[..., list[Any]]
+) -> None:
+    """Eight prompts of 32 pages need twice the buffer: the excess waits, and all are right."""
+    bodies = [completion(token_ids(8100, seed=60 + i), max_tokens=4) for i in range(8)]
+    routed = together(engines.routed, bodies, at_once=8)
+    assert [a.token_ids for a in routed] == [engines.colocated(b).token_ids for b in bodies]
+    assert settled(engines)
+
+
+def test_prefixes_shared_by_many_requests_leave_nothing_behind(
+    engines: Engines, together: Callable[..., list[Any]]
+) -> None:
+    start = token_ids(512, seed=71)
+    bodies = [completion(start + token_ids(64, seed=i), max_tokens=2) for i in range(100)]
+
+    def ask_or_leave(number: int) -> Answer | None:
+        if number % 5:
+            return engines.routed(bodies[number])
+        leave(engines, bodies[number], after=0.05)
+        return None
+
+    together(ask_or_leave, list(range(100)), at_once=6)
+    answer = engines.routed(bodies[1])
+    assert answer.token_ids == engines.colocated(bodies[1]).token_ids
+    # Pages of clients that left between the legs are reclaimed when room is needed, at the latest
+    # after kvTransfer.pullTimeoutSeconds; meanwhile nothing else is held.
+    assert engines.pages()["expected"] == 0
+
+
+def leave(engines: Engines, body: dict[str, Any], after: float) -> None:
+    """Send a request and close the connection `after` seconds later."""
+    pod = engines.cluster.pod("router")
+    connection = http.client.HTTPConnection(pod.ip, 8000)
+    connection.request(
+        "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
+    )
+    time.sleep(after)
+    connection.close()
+
+
+def test_a_receiver_that_is_not_there_fails_the_transfer_not_the_engine(
+    engines: Engines, notices: Any
+) -> None:
+    transfer = notices.transfer_id()
+    receiver = {
+        "req_id": transfer,
+        "receiver_host": "127.0.0.1",
+        "receiver_init_port": [1],
+        "receiver_alloc_port": [1],
+    }
+    body = completion(token_ids(300, seed=81), max_tokens=1)
+    body["kv_transfer_params"] = {"disagg_spec": receiver}
+    answer = post(engines.cluster.url("prefill-0") + "/v1/completions", body)
+    assert answer["status"] == 200  # the prompt was computed; the transfer is what failed
+    notice = notices.wait(transfer, seconds=1)
+    assert notice is not None
+    assert "no answer" in notice.error
+
+
+def test_a_prefiller_survives_requests_without_a_receiver(engines: Engines) -> None:
+    url = engines.cluster.url("prefill-0")
+    for length in (5, 700):
+        answer = post(url + "/v1/completions", completion(token_ids(length, seed=length)))
+        assert answer["status"] == 200
+    body = completion(token_ids(600, seed=91))
+    assert engines.routed(body).token_ids == engines.colocated(body).token_ids
+
+
+def test_transfer_parameters_of_a_client_reach_no_engine(engines: Engines) -> None:
+    spec = {
+        "req_id": "127.0.0.1:1/x",
+        "receiver_host": "169.254.169.254",
+        "receiver_init_port": [7300],
+        "receiver_alloc_port": [7400],
+    }
+    for length in (30, 600):
+        body = completion(token_ids(length, seed=95), kv_transfer_params={"disagg_spec": spec})
+        answer = engines.routed(body)
+        del body["kv_transfer_params"]
+        assert answer.token_ids == engines.colocated(body).token_ids
+    for name in ("prefill-0", "prefill-1", "decode-0"):
+        assert "169.254.169.254" not in engines.cluster.pod(name).log_text()
