@@ -132,8 +132,9 @@ class LandedPDBackend(PDBackend):
                 TORCH_DTYPE_TO_STR_DTYPE[memory_objs[0].meta.dtype],
                 fmt.value,
             )
-        for key in keys if on_complete_callback else ():
-            on_complete_callback(key)
+        if on_complete_callback is not None:
+            for key in keys:
+                on_complete_callback(key)
 
     def chunks(self, tokens: int) -> int:
         """Return how many chunks a prompt of `tokens` tokens has."""

@@ -46,7 +46,9 @@ class NixlWrites:
         finally:
             context.sockopts.pop(zmq.RCVTIMEO, None)
 
-    def write(self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float) -> None:
+    def write(
+        self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float
+    ) -> None:
         """Write objects into a decoder's pages; all bytes are there when this returns.
 
         Raises:

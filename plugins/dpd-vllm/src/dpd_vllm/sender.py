@@ -7,6 +7,7 @@ A failed transfer never takes the engine down: the router gets a notice with the
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ import zmq
 
 from dpd_vllm import messages
 
-_ANSWER_TIMEOUT = 5.0  # seconds for one answer of a decoder; it never waits before answering
 _RETRY_PAUSE = 0.01  # seconds between attempts while the decoder's buffer is full
 _MAX_ROUTERS = 256  # sockets kept for notices
 
@@ -27,7 +27,7 @@ class TransferError(Exception):
 
 
 class DecoderLost(TransferError):
-    """The decoder did not answer, or is another process than before."""
+    """The decoder did not answer, or not as a decoder does."""
 
 
 class Channel(Protocol):
@@ -36,7 +36,9 @@ class Channel(Protocol):
     def connect(self, peer: str, init_address: str, timeout: float) -> None:
         """Exchange NIXL metadata with a decoder, afresh. Raises TransferError."""
 
-    def write(self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float) -> None:
+    def write(
+        self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float
+    ) -> None:
         """Write objects into pages and return when all are done. Raises TransferError."""
 
 
@@ -77,6 +79,7 @@ class Sender:
         ranks: how many ranks send KV of each request.
         allocation_timeout: seconds to wait for room in a decoder's buffer.
         write_timeout: seconds for one write to complete.
+        answer_timeout: seconds for one answer of a decoder, which never waits before answering.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Sender:
         write_timeout: float,
         context: zmq.Context[Any] | None = None,
         log: Callable[[str], None] = lambda message: None,
+        answer_timeout: float = 5.0,
     ) -> None:
         self._channel = channel
         self._fingerprint = fingerprint
@@ -96,6 +100,7 @@ class Sender:
         self._ranks = ranks
         self._allocation_timeout = allocation_timeout
         self._write_timeout = write_timeout
+        self._answer_timeout = answer_timeout
         self._context = context or zmq.Context.instance()
         self._log = log
         self._peers: dict[str, _Peer] = {}
@@ -191,16 +196,19 @@ class Sender:
             try:
                 self._channel.write(decoder.name, to_write, answer.pages, self._write_timeout)
             except TransferError:
-                self._forget(decoder)
+                self._peer(decoder).boot_id = ""  # make the NIXL handshake anew
                 raise
-        if not isinstance(self._call(decoder, messages.Landed(answer.ticket)), messages.Done):
-            raise DecoderLost("restarted while KV was being written to it")
+        done = self._call(decoder, messages.Landed(answer.boot_id, answer.ticket))
+        if isinstance(done, messages.Refused):
+            raise TransferError(done.reason)
+        if not isinstance(done, messages.Done):
+            raise DecoderLost(f"unexpected answer {type(done).__name__}")
 
     def _ask(self, decoder: Decoder, request: messages.Allocate) -> messages.FromDecoder:
         try:
             return self._call(decoder, request)
         except DecoderLost:
-            # A restarted decoder loses a request that was on its way: ask once more, on a new socket.
+            # A restarted decoder loses a request that was on its way: ask again, on a new socket.
             return self._call(decoder, request)
 
     def _handshake(self, decoder: Decoder, boot_id: str) -> None:
@@ -208,7 +216,7 @@ class Sender:
         if peer.boot_id == boot_id:
             return
         init_address = f"{decoder.host}:{decoder.init_port}"
-        self._channel.connect(decoder.name, init_address, _ANSWER_TIMEOUT)
+        self._channel.connect(decoder.name, init_address, self._answer_timeout)
         peer.boot_id = boot_id
 
     def _peer(self, decoder: Decoder) -> _Peer:
@@ -216,8 +224,8 @@ class Sender:
         if peer is None:
             socket: zmq.Socket[bytes] = self._context.socket(zmq.REQ)
             socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.RCVTIMEO, int(_ANSWER_TIMEOUT * 1000))
-            socket.setsockopt(zmq.SNDTIMEO, int(_ANSWER_TIMEOUT * 1000))
+            socket.setsockopt(zmq.RCVTIMEO, int(self._answer_timeout * 1000))
+            socket.setsockopt(zmq.SNDTIMEO, int(self._answer_timeout * 1000))
             socket.connect(f"tcp://{decoder.host}:{decoder.alloc_port}")
             peer = self._peers[decoder.name] = _Peer(socket)
         return peer
@@ -230,7 +238,7 @@ class Sender:
         except zmq.ZMQError as error:
             # A REQ socket that missed its answer can't ask again.
             self._drop_socket(decoder)
-            raise DecoderLost(f"no answer in {_ANSWER_TIMEOUT:g} s ({error})") from error
+            raise DecoderLost(f"no answer in {self._answer_timeout:g} s ({error})") from error
         except msgspec.DecodeError as error:
             self._drop_socket(decoder)
             raise DecoderLost(f"answer not understood ({error})") from error
@@ -240,13 +248,11 @@ class Sender:
         if peer is not None:
             peer.socket.close()
 
-    _forget = _drop_socket
-
     def _give_up(self, decoder: Decoder, transfer_id: str) -> None:
-        try:
-            self._call(decoder, messages.Abandon(transfer_id))
-        except DecoderLost:
-            pass  # its own time-out frees the pages
+        # A decoder that does not answer frees the pages by its own time-out: don't wait for it.
+        if decoder.name in self._peers:
+            with contextlib.suppress(DecoderLost):
+                self._call(decoder, messages.Abandon(transfer_id))
 
     def _notify(self, transfer_id: str, error: str) -> None:
         try:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -94,9 +94,11 @@ def read_wiring(env: Mapping[str, str]) -> Wiring | None:
         raise WiringError("LMCACHE_CONFIG_FILE is not set: LMCache would run without PD")
     config = _read_yaml(Path(path))
     _check_config(role, path, config, env)
-    extra = config.get("extra_config") or {}
+    extra = config.get("extra_config")
+    if not isinstance(extra, dict):
+        extra = {}
     return Wiring(
-        role=role,
+        role=cast(Role, role),
         config_file=Path(path),
         config=config,
         allocation_timeout=_seconds(path, extra, _ALLOCATION_TIMEOUT),
@@ -170,6 +172,11 @@ def check_loaded(wiring: Wiring, loaded: Mapping[str, Any], known: Collection[st
     Raises:
         WiringError: a key is unknown to LMCache, or something overrode it.
     """
+    if loaded.get("use_layerwise"):
+        raise WiringError(
+            "use_layerwise is true in LMCache: its PD does not support it. Remove "
+            "LMCACHE_USE_LAYERWISE and lmcache.use_layerwise in kv_connector_extra_config"
+        )
     for key, asked in wiring.config.items():
         if key not in known:
             raise WiringError(

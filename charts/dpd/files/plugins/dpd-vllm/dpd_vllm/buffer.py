@@ -184,7 +184,7 @@ class ReceiveBuffer(Generic[K, P]):
             return True
 
     def abandon(self, transfer_id: str) -> None:
-        """Forget a transfer. Its expected pages stay until their time-out: a write may be under way."""
+        """Forget a transfer. Expected pages stay until their time-out: a write may be under way."""
         with self._lock:
             self._forget(transfer_id)
 

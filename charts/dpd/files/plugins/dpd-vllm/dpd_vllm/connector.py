@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 
-class LMCacheConnectorV1(_LMCacheConnectorV1):  # type: ignore[misc]
+class LMCacheConnectorV1(_LMCacheConnectorV1):
     """One is made in vLLM's scheduler and one in each worker.
 
     Raises:

@@ -64,7 +64,7 @@ class BlockOrder:
         return where
 
 
-class CPUConnector(GPUConnectorInterface):  # type: ignore[misc]
+class CPUConnector(GPUConnectorInterface):
     """Copies KV between vLLM's CPU cache and LMCache's memory objects (KV_2LTD).
 
     Args:
@@ -125,7 +125,7 @@ class CPUConnector(GPUConnectorInterface):  # type: ignore[misc]
 
 
 def _gather(cache: torch.Tensor, slots: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Return [tokens, heads * head_dim] of one layer's K or V ([blocks, heads, block, head_dim])."""
+    """Return [tokens, heads * head_dim] of a layer's K or V ([blocks, heads, block, head_dim])."""
     _, heads, block_size, head_dim = cache.shape
     blocks, token_blocks = torch.unique(slots // block_size, return_inverse=True)
     plain = cache[blocks].reshape(len(blocks), -1)[:, order]

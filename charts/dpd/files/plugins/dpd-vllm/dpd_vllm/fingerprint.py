@@ -15,7 +15,7 @@ def fingerprint(
     vllm_version: str,
     lmcache_version: str,
 ) -> dict[str, str]:
-    """Return the facts by name. `hash_seed` is a probe of Python's str hash, which chunk keys use."""
+    """Return the facts by name. `hash_seed` probes Python's str hash, which chunk keys use."""
     return {
         "model": model,
         "kv_shape": "x".join(str(n) for n in kv_shape),

@@ -43,6 +43,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 class Landed(msgspec.Struct, tag=True, frozen=True):
     """All writes of this ticket are complete."""
 
+    boot_id: str  # of the process that gave the ticket: a later one numbers anew
     ticket: int
 
 

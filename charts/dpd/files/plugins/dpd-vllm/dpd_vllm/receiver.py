@@ -80,6 +80,8 @@ class Receiver(Generic[K, P]):
         if isinstance(message, messages.Allocate):
             return self._allocate(message)
         if isinstance(message, messages.Landed):
+            if message.boot_id != self.boot_id:
+                return self._refuse("the decoder restarted while KV was being written to it")
             if not self._buffer.landed(message.ticket):
                 return self._refuse(f"ticket {message.ticket} is unknown or timed out")
             return messages.Done()
@@ -89,11 +91,14 @@ class Receiver(Generic[K, P]):
     def _allocate(self, message: messages.Allocate) -> messages.FromDecoder:
         if differs := difference(message.fingerprint, self._fingerprint):
             return self._refuse(differs)
+        if not 0 < message.last_chunk_tokens <= self._chunk_size:
+            return self._refuse(
+                f"the last chunk has {message.last_chunk_tokens} tokens, a chunk holds 1 to "
+                f"{self._chunk_size}"
+            )
         keys: Sequence[K] = [self._to_key(key) for key in message.keys]
         tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
-        result = self._buffer.allocate(
-            message.transfer_id, keys, tokens, message.remaining_chunks
-        )
+        result = self._buffer.allocate(message.transfer_id, keys, tokens, message.remaining_chunks)
         if isinstance(result, Full):
             return messages.Refused(self.boot_id, result.reason, result.retry)
         pages = [self._page_number(page) for page in result.pages]
@@ -101,5 +106,3 @@ class Receiver(Generic[K, P]):
 
     def _refuse(self, reason: str) -> messages.Refused:
         return messages.Refused(self.boot_id, reason, retry=False)
-
-

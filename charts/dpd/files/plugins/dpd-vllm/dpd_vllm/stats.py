@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 from dpd_vllm.buffer import Usage
 
 
-class TransferStats(KVConnectorStats):  # type: ignore[misc]
+class TransferStats(KVConnectorStats):
     """A `buffer.Usage`; of several ranks, the one with the fewest free pages."""
 
     @classmethod
@@ -24,7 +24,7 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Forget what was observed."""
-        self.data = {}
+        self.data: dict[str, Any] = {}
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         """Combine with a later observation, or with that of another rank."""
@@ -41,7 +41,7 @@ class TransferStats(KVConnectorStats):  # type: ignore[misc]
         return not self.data
 
 
-class TransferMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
+class TransferMetrics(KVConnectorPromMetrics):
     """`dpd:receive_buffer_pages{state}`: total, free, expected, wanted, cached (see buffer.py)."""
 
     def __init__(self, *args: Any) -> None:
