@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from .cache import Artefact, Builder
 from .progress import CommandFailed
-from .toolchains import CI, PINS, UV, find_go, pins, unpack, uv
+from .toolchains import CI, PINS, UV, find_go, install_debian, pins, unpack, uv
 
 PYTHONS = ">=3.11,<3.14"  # what the locks are resolved for
 
@@ -73,6 +74,10 @@ def _build_engine(builder: Builder, into: Path) -> None:
     """Makes a venv that can be renamed, with byte code: engines start a third slower without."""
     name = into.name.removesuffix(".new")
     lock = PINS / f"{name}.txt"
+    try:
+        ctypes.CDLL("libnuma.so.1")  # vLLM's CPU kernels are linked to it and do not bring it
+    except OSError:
+        install_debian(builder, name, "libnuma1", "this machine has no libnuma.so.1")
     how = ("--relocatable", "--allow-existing", "--python", PYTHONS)
     builder.run(name, uv(builder), "venv", *how, into)
     how = ("--require-hashes", "--compile-bytecode", "--python", str(into / "bin" / "python"))

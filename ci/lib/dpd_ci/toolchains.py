@@ -35,24 +35,28 @@ def _build_uv(builder: Builder, into: Path) -> None:
     if not _works(python, "-m", "pip", "--version"):
         venv = into / "venv"
         if not _works(python, "-c", "import ensurepip"):
-            _install_debian_venv(builder)
+            install_debian(builder, "uv", "python3-venv", f"{python} has neither pip nor venv")
         builder.run("uv", python, "-m", "venv", venv)
         python = venv / "bin" / "python"
     builder.run("uv", python, "-m", "pip", "install", "--disable-pip-version-check", *requirements)
     shutil.rmtree(into / "venv", ignore_errors=True)
 
 
-def _install_debian_venv(builder: Builder) -> None:
+def install_debian(builder: Builder, name: str, package: str, lacks: str) -> None:
+    """Installs a package of Debian's that a registry cannot give, for the artefact `name`.
+
+    Raises:
+        CommandFailed: this is not Debian's root; it says what the machine `lacks` and what to do.
+    """
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise CommandFailed(
-            f"{sys.executable} has neither pip nor venv: install one (on Debian or Ubuntu: "
-            "sudo apt-get install python3-venv) and run this again"
+            f"{lacks}: install it (on Debian or Ubuntu: sudo apt-get install {package}) "
+            "and run this again"
         )
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    builder.run("uv", "apt-get", "update", env=quiet)
-    builder.run(
-        "uv", "apt-get", "install", "-y", "--no-install-recommends", "python3-venv", env=quiet
-    )
+    builder.run(name, "apt-get", "update", env=quiet)
+    install = ("install", "-y", "--no-install-recommends")
+    builder.run(name, "apt-get", *install, package, env=quiet)
 
 
 def _works(*command: str | Path) -> bool:
