@@ -1,0 +1,204 @@
+"""Both ends of a transfer in one process: our sender and receiver over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+import zmq
+from tests.engine.pages import Pages
+
+from dpd_vllm.buffer import ReceiveBuffer
+from dpd_vllm.receiver import Receiver
+from dpd_vllm.sender import Decoder, Sender, TransferError
+
+HOST = "127.0.0.1"
+CHUNK = 256  # tokens
+FINGERPRINT = {"model": "m", "hash_seed": "1", "chunk_size": "256"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Events:
+    """What happened, in order, on all threads."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.seen)
+
+    def add(self, event: str) -> None:
+        self.seen.append(event)
+
+
+class RecordedBuffer(ReceiveBuffer[str, int]):
+    """The receive buffer, which also says when it is called."""
+
+    def __init__(self, pages: Pages, events: Events) -> None:
+        super().__init__(pages, pull_timeout=300.0)
+        self._events = events
+
+    def allocate(self, transfer_id: str, keys: Sequence[str], *rest: Any) -> Any:
+        answer = super().allocate(transfer_id, keys, *rest)
+        self._events.add(f"{type(answer).__name__.lower()} {''.join(keys)}")
+        return answer
+
+    def landed(self, ticket: int) -> bool:
+        known = super().landed(ticket)
+        self._events.add("landed" if known else "not landed")
+        return known
+
+
+class DecoderEnd:
+    """A decoder's rank: receiver, buffer, and memory by page."""
+
+    def __init__(self, pages: int, events: Events, context: zmq.Context[Any], port: int):
+        self.events = events
+        self.port = port
+        self.memory: dict[int, str] = {}
+        self.buffer = RecordedBuffer(Pages(pages), events)
+        self.log: list[str] = []
+        self.receiver: Receiver[str, int] = Receiver(
+            f"{HOST}:{self.port}",
+            self.buffer,
+            FINGERPRINT,
+            to_key=lambda text: text,
+            page_number=lambda page: page,
+            chunk_size=CHUNK,
+            context=context,
+            log=self.log.append,
+        )
+
+    @property
+    def address(self) -> Decoder:
+        return Decoder(HOST, self.port + 1, self.port)
+
+    def holds(self, keys: str) -> list[str | None]:
+        """Return the bytes of each chunk that can be seen, None for one that can't."""
+        pages = [self.buffer.page(key, lambda page: None) for key in keys]
+        return [None if page is None else self.memory.get(page, "garbage") for page in pages]
+
+
+class Wire:
+    """A `sender.Channel` to decoders of this process. A connection ends with its decoder."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.decoders: dict[str, DecoderEnd] = {}
+        self._connected: dict[str, DecoderEnd] = {}
+        self.before_write: Callable[[], None] = lambda: None
+
+    def serve(self, decoder: DecoderEnd) -> None:
+        self.decoders[decoder.address.name] = decoder
+
+    def connect(self, peer: str, init_address: str, timeout: float) -> None:
+        self._events.add("handshake")
+        self._connected[peer] = self.decoders[init_address]
+
+    def write(
+        self, peer: str, objects: Sequence[Any], pages: Sequence[int], timeout: float
+    ) -> None:
+        if self._connected.get(peer) is not self.decoders[peer]:
+            raise TransferError("written to a decoder that is gone")
+        self.before_write()
+        memory = self._connected[peer].memory
+        memory.update(zip(pages, objects, strict=True))
+        self._events.add(f"written {''.join(objects).lower()}")
+
+
+class Router:
+    """Receives notices as the router does."""
+
+    def __init__(self, events: Events, context: zmq.Context[Any]) -> None:
+        self._events = events
+        self._socket = context.socket(zmq.PULL)
+        self._socket.setsockopt(zmq.RCVTIMEO, 5000)
+        self.port = self._socket.bind_to_random_port(f"tcp://{HOST}")
+
+    def transfer(self, name: str) -> str:
+        return f"{HOST}:{self.port}/{name}"
+
+    def notice(self) -> dict[str, Any]:
+        notice: dict[str, Any] = msgspec.msgpack.decode(self._socket.recv())
+        self._events.add("notice")
+        return notice
+
+    def silent(self, milliseconds: int = 100) -> bool:
+        return not self._socket.poll(milliseconds)
+
+    def close(self) -> None:
+        self._socket.close(0)
+
+
+class Stage:
+    """One router, and as many prefillers and decoders as a test makes."""
+
+    def __init__(self) -> None:
+        self.events = Events()
+        self._ending = ExitStack()
+        self.context: zmq.Context[Any] = zmq.Context()
+        self._ending.callback(self.context.destroy, linger=0)
+        self.wire = Wire(self.events)
+        self.router = Router(self.events, self.context)
+        self._ending.callback(self.router.close)
+
+    def decoder(self, pages: int = 8, port: int = 0) -> DecoderEnd:
+        made = DecoderEnd(pages, self.events, self.context, port or free_port())
+        self._ending.callback(made.receiver.close)
+        self.wire.serve(made)
+        return made
+
+    def restarted(self, decoder: DecoderEnd) -> DecoderEnd:
+        """Replace a decoder by one on the same address, with an empty buffer."""
+        decoder.receiver.close()
+        give_up_at = time.monotonic() + 5
+        while True:
+            try:
+                return self.decoder(port=decoder.port)
+            except zmq.ZMQError:  # ZMQ closes a port a moment after its socket
+                assert time.monotonic() < give_up_at
+                time.sleep(0.01)
+
+    def sender(
+        self, rank: int = 0, ranks: int = 1, allocation_timeout: float = 5.0, **facts: str
+    ) -> Sender:
+        return Sender(
+            self.wire,
+            FINGERPRINT | facts,
+            rank,
+            ranks,
+            allocation_timeout,
+            write_timeout=5.0,
+            context=self.context,
+            answer_timeout=0.3,
+        )
+
+    def close(self) -> None:
+        self._ending.close()
+
+
+def send(
+    sender: Sender, transfer: str, decoder: Decoder, keys: str, total: int = 0, tokens: int = CHUNK
+) -> None:
+    """Send chunks named by the letters of `keys`; a chunk's bytes are its key in upper case."""
+    total = total or len(keys)
+    objects = list(keys.upper())
+    shape = [2, 1, CHUNK, 8]
+    sender.send(transfer, decoder, list(keys), objects, total, shape, tokens, "float", 1)
+
+
+def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for something that another thread does."""
+    give_up_at = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.005)

@@ -1,0 +1,136 @@
+"""The receive buffer under any order of events, against what must hold in each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.engine.pages import Clock, Pages
+
+from dpd_vllm.buffer import Full, Granted, ReceiveBuffer
+
+TOTAL = 5
+PULL_TIMEOUT = 10.0
+KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
+TRANSFERS = st.sampled_from("rstu")
+
+
+@dataclass
+class Write:
+    """A ticket's pages, until it has landed."""
+
+    transfer: str
+    bytes_of: dict[int, str]  # key by page
+
+
+class Decoder(RuleBasedStateMachine):
+    """Prefillers that write at their own pace, and requests that fetch, over a few pages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages = Pages(TOTAL)
+        self.clock = Clock()
+        self.buffer: ReceiveBuffer[str, int] = ReceiveBuffer(self.pages, PULL_TIMEOUT, self.clock)
+        self.writes: dict[int, Write] = {}
+        self.promised: dict[str, int] = {}  # chunks that a transfer may still bring
+        self.bytes: dict[int, str] = {}  # by page: the key whose KV it holds, "" while written to
+        self.landed: set[str] = set()  # keys of all writes that were ever complete
+        self.readers: list[tuple[int, str]] = []
+
+    @rule(transfer=TRANSFERS, keys=KEYS, later=st.integers(0, 3))
+    def allocate(self, transfer: str, keys: list[str], later: int) -> None:
+        before = self.buffer.usage()
+        answer = self.buffer.allocate(transfer, keys, [1] * len(keys), len(keys) + later)
+        if isinstance(answer, Full):
+            assert self.buffer.usage() == before
+            assert answer.retry == (len(keys) + later <= TOTAL)
+            return
+        self.note(transfer, keys, answer)
+        self.promised[transfer] = later
+
+    @precondition(lambda self: not self.readers and any(self.promised.values()))
+    @rule(data=st.data())
+    def bring_what_was_promised(self, data: st.DataObject) -> None:
+        transfer = data.draw(st.sampled_from([t for t, n in self.promised.items() if n]))
+        keys = [f"{transfer}{n}" for n in range(self.promised[transfer])]
+        answer = self.buffer.allocate(transfer, keys, [1] * len(keys), len(keys))
+        assert isinstance(answer, Granted), answer
+        self.note(transfer, keys, answer)
+        self.promised[transfer] = 0
+
+    def note(self, transfer: str, keys: list[str], answer: Granted[int]) -> None:
+        missing = [key for i, key in enumerate(keys) if i not in answer.already_landed]
+        assert {keys[i] for i in answer.already_landed} <= self.landed
+        assert len(set(answer.pages)) == len(missing)
+        assert not set(answer.pages) & {p for w in self.writes.values() for p in w.bytes_of}
+        assert not set(answer.pages) & {page for page, _ in self.readers}
+        self.bytes.update(dict.fromkeys(answer.pages, ""))
+        bytes_of = dict(zip(answer.pages, missing, strict=True))
+        self.writes[answer.ticket] = Write(transfer, bytes_of)
+
+    @precondition(lambda self: self.writes)
+    @rule(data=st.data())
+    def land(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(sorted(self.writes)))
+        write = self.writes.pop(ticket)
+        self.bytes.update(write.bytes_of)
+        assert self.buffer.landed(ticket)
+        self.landed.update(write.bytes_of.values())
+
+    @rule(transfer=TRANSFERS)
+    def abandon(self, transfer: str) -> None:
+        self.buffer.abandon(transfer)
+        self.promised.pop(transfer, None)
+
+    @rule(key=st.sampled_from("abcdefgh"))
+    def read(self, key: str) -> None:
+        visible = self.buffer.contains(key)
+        page = self.buffer.page(key, self.pages.hold)
+        assert (page is not None) == visible
+        if page is not None:
+            self.readers.append((page, key))
+
+    @precondition(lambda self: self.readers)
+    @rule()
+    def end_reading(self) -> None:
+        page, key = self.readers.pop(0)
+        self.buffer.fetched(key)
+        self.pages.release(page)
+
+    @rule()
+    def time_out(self) -> None:
+        """Prefillers give a write up in half of this time, so what is under way never lands."""
+        self.clock.now += PULL_TIMEOUT
+        self.writes.clear()
+        self.promised.clear()
+
+    @invariant()
+    def every_page_has_one_use(self) -> None:
+        use = self.buffer.usage()
+        assert use.free + use.expected + use.wanted + use.cached == use.total == TOTAL
+        assert use.expected == sum(len(write.bytes_of) for write in self.writes.values())
+
+    @invariant()
+    def what_is_visible_has_its_own_bytes(self) -> None:
+        for key in "abcdefgh":
+            page = self.buffer.page(key, lambda page: None)
+            assert page is None or self.bytes[page] == key
+
+    @invariant()
+    def what_is_read_does_not_change(self) -> None:
+        assert all(self.bytes[page] == key for page, key in self.readers)
+
+    def teardown(self) -> None:
+        while self.readers:
+            self.end_reading()
+        self.time_out()
+        use = self.buffer.usage()
+        assert (use.expected, use.wanted, use.free + use.cached) == (0, 0, TOTAL)
+        keys = [f"new{n}" for n in range(TOTAL)]
+        assert isinstance(self.buffer.allocate("new", keys, [1] * TOTAL, TOTAL), Granted)
+
+
+TestDecoder = Decoder.TestCase
+TestDecoder.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

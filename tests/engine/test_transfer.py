@@ -1,0 +1,345 @@
+"""A transfer from a prefiller to a decoder, over real sockets: its order, and how it fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import zmq
+from tests.engine.ends import CHUNK, FINGERPRINT, HOST, Stage, free_port, send, until
+
+from dpd_vllm import messages
+from dpd_vllm.sender import Decoder, TransferError
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.close()
+
+
+def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
+    return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
+
+
+def test_pages_are_granted_then_written_then_landed_then_noticed(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    send(sender, transfer, decoder.address, "abc", tokens=17)
+    sender.finish(transfer, 3)
+    assert stage.router.notice() == notice_of(transfer)
+    assert list(stage.events) == ["granted abc", "handshake", "written abc", "landed", "notice"]
+    assert decoder.holds("abc") == ["A", "B", "C"]
+
+
+def test_a_prompt_in_several_steps_is_noticed_once_after_its_last(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    send(sender, transfer, decoder.address, "ab", total=5)
+    send(sender, transfer, decoder.address, "cd", total=5)
+    assert stage.router.silent()
+    assert decoder.holds("abcde") == ["A", "B", "C", "D", None]
+    send(sender, transfer, decoder.address, "e", total=5, tokens=3)
+    sender.finish(transfer, 5)
+    assert stage.router.notice() == notice_of(transfer)
+    assert stage.router.silent()
+    assert list(stage.events).count("handshake") == 1
+
+
+def test_nothing_is_visible_and_nobody_is_told_while_a_write_is_slow(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    go_on, writing = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        writing.set()
+        assert go_on.wait(5)
+
+    stage.wire.before_write = slow
+
+    def work() -> None:
+        send(sender, transfer, decoder.address, "ab")
+        sender.finish(transfer, 2)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work)
+        assert writing.wait(5)
+        assert stage.router.silent(200)
+        assert decoder.holds("ab") == [None, None]
+        go_on.set()
+        done.result(5)
+    assert stage.router.notice()["error"] == ""
+    assert decoder.holds("ab") == ["A", "B"]
+
+
+def test_a_second_prefiller_is_not_told_that_bytes_in_flight_are_there(stage: Stage) -> None:
+    decoder, slow, quick = stage.decoder(), stage.sender(), stage.sender()
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    held = threading.Event()
+    first = threading.Lock()
+
+    def slow_first() -> None:
+        if first.acquire(blocking=False):
+            assert held.wait(5)
+
+    stage.wire.before_write = slow_first
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(send, slow, one, decoder.address, "abc")
+        until(lambda: first.locked())
+        send(quick, two, decoder.address, "abx")
+        quick.finish(two, 3)
+        assert stage.router.notice() == notice_of(two)
+        assert decoder.holds("abxc") == ["A", "B", "X", None]
+        held.set()
+        done.result(5)
+    slow.finish(one, 3)
+    assert stage.router.notice() == notice_of(one)
+    assert decoder.holds("abxc") == ["A", "B", "X", "C"]
+    assert decoder.buffer.usage().free == 4  # of 8: the second copies of a and b went back
+
+
+def test_chunks_that_landed_before_are_not_written_again(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    for name, keys in (("one", "ab"), ("two", "abc"), ("three", "abc")):
+        send(sender, stage.router.transfer(name), decoder.address, keys)
+        sender.finish(stage.router.transfer(name), len(keys))
+        assert stage.router.notice()["error"] == ""
+    assert [event for event in stage.events if "written" in event] == ["written ab", "written c"]
+
+
+def test_a_full_buffer_is_waited_for(stage: Stage) -> None:
+    decoder, sender = stage.decoder(pages=2), stage.sender()
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    send(sender, one, decoder.address, "ab")
+
+    def fetch() -> None:
+        until(lambda: "full xy" in stage.events)
+        for key in "ab":
+            assert decoder.buffer.fetched(key)
+
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(fetch)
+        send(sender, two, decoder.address, "xy")
+        fetched.result(5)
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(two)
+    assert decoder.holds("abxy") == [None, None, "X", "Y"]
+
+
+def test_a_buffer_that_stays_full_fails_one_transfer_and_not_the_sender(stage: Stage) -> None:
+    decoder, sender = stage.decoder(pages=2), stage.sender(allocation_timeout=0.1)
+    one, two, three = (stage.router.transfer(name) for name in ("one", "two", "three"))
+    send(sender, one, decoder.address, "ab")
+    started = time.monotonic()
+    send(sender, two, decoder.address, "xy")
+    assert 0.1 <= time.monotonic() - started < 2
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(
+        two,
+        f"{HOST}: no room in the receive buffer for 0.1 s (2 pages needed, 0 of 2 free)",
+    )
+    decoder.buffer.abandon(one)
+    send(sender, three, decoder.address, "xy")
+    sender.finish(three, 2)
+    assert stage.router.notice() == notice_of(three)
+    assert decoder.holds("xy") == ["X", "Y"]
+
+
+def test_a_prompt_larger_than_the_buffer_fails_at_once(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(pages=4), stage.sender(), stage.router.transfer("t")
+    started = time.monotonic()
+    send(sender, transfer, decoder.address, "ab", total=6)
+    assert time.monotonic() - started < 1
+    send(sender, transfer, decoder.address, "cdef", total=6)
+    sender.finish(transfer, 6)
+    assert stage.router.notice() == notice_of(
+        transfer,
+        f"{HOST}: the prompt needs 6 chunks of KV, the receive buffer holds 4: raise "
+        "kvTransfer.bufferSize or keep such prompts short",
+    )
+    assert list(stage.events) == ["full ab", "notice"]
+    assert decoder.buffer.usage().free == 4
+
+
+def test_chunks_that_the_prefillers_own_buffer_had_no_room_for_fail_the_transfer(
+    stage: Stage,
+) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    send(sender, transfer, decoder.address, "ab", total=3)
+    sender.finish(transfer, 3)
+    assert stage.router.notice() == notice_of(
+        transfer,
+        "only 2 of 3 chunks fit the prefiller's transfer buffer: raise kvTransfer.bufferSize",
+    )
+    assert decoder.buffer.usage().wanted == 0  # given up: no decode request will come
+
+
+def test_engines_that_do_not_agree_are_told_in_what(stage: Stage) -> None:
+    decoder, transfer = stage.decoder(), stage.router.transfer("t")
+    sender = stage.sender(hash_seed="2", chunk_size="512")
+    send(sender, transfer, decoder.address, "ab")
+    sender.finish(transfer, 2)
+    assert stage.router.notice() == notice_of(
+        transfer,
+        f"{HOST}: chunk_size is 512 on the prefiller and 256 on the decoder, "
+        "hash_seed is 2 on the prefiller and 1 on the decoder",
+    )
+    assert decoder.buffer.usage().free == 8
+
+
+def test_a_failed_write_is_noticed_and_the_next_transfer_shakes_hands_anew(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+
+    def fail() -> None:
+        raise TransferError("the write failed with state ERR")
+
+    stage.wire.before_write = fail
+    send(sender, one, decoder.address, "ab")
+    sender.finish(one, 2)
+    assert stage.router.notice() == notice_of(one, f"{HOST}: the write failed with state ERR")
+    assert decoder.holds("ab") == [None, None]
+    stage.wire.before_write = lambda: None
+    send(sender, two, decoder.address, "ab")
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(two)
+    assert list(stage.events).count("handshake") == 2
+
+
+def test_a_decoder_restarted_on_its_address_gets_a_new_handshake(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    send(sender, one, decoder.address, "ab")
+    again = stage.restarted(decoder)
+    assert again.receiver.boot_id != decoder.receiver.boot_id
+    send(sender, two, again.address, "ab")
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(two)
+    assert again.holds("ab") == ["A", "B"]
+    assert list(stage.events).count("handshake") == 2
+
+
+def test_a_ticket_of_the_decoders_earlier_process_lands_nothing(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    transfer = stage.router.transfer("t")
+
+    def restart() -> None:
+        again = stage.restarted(decoder)
+        # Another prefiller's first ticket has the same number, and its write is under way.
+        again.buffer.allocate("other", ["a", "b"], [CHUNK, CHUNK], 2)
+
+    stage.wire.before_write = restart
+    send(sender, transfer, decoder.address, "ab")
+    sender.finish(transfer, 2)
+    assert "restarted" in stage.router.notice()["error"]
+    assert "landed" not in stage.events
+
+
+def test_a_decoder_that_is_gone_fails_the_transfer_in_the_time_of_two_answers(
+    stage: Stage,
+) -> None:
+    sender, transfer = stage.sender(), stage.router.transfer("t")
+    started = time.monotonic()
+    send(sender, transfer, Decoder(HOST, free_port(), free_port()), "ab")
+    sender.finish(transfer, 2)
+    assert 0.6 <= time.monotonic() - started < 2
+    error = stage.router.notice()["error"]
+    assert error.startswith(f"{HOST}: no answer in 0.3 s (")
+    decoder, next_transfer = stage.decoder(), stage.router.transfer("next")
+    send(sender, next_transfer, decoder.address, "ab")
+    sender.finish(next_transfer, 2)
+    assert stage.router.notice() == notice_of(next_transfer)
+
+
+def test_an_aborted_request_gives_its_pages_up_and_sends_no_notice(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(pages=4), stage.sender(), stage.router.transfer("t")
+    send(sender, transfer, decoder.address, "ab", total=4)
+    sender.abandon(transfer)
+    sender.abandon("unknown")
+    use = decoder.buffer.usage()
+    assert (use.wanted, use.cached) == (0, 2)
+    assert stage.router.silent()
+
+
+def test_every_rank_sends_a_notice_of_its_own(stage: Stage) -> None:
+    transfer = stage.router.transfer("t")
+    decoders = [stage.decoder() for _ in range(2)]
+    senders = [stage.sender(rank=rank, ranks=2) for rank in range(2)]
+    for sender, decoder in zip(senders, decoders, strict=True):
+        send(sender, transfer, decoder.address, "ab")
+        sender.finish(transfer, 2)
+    notices = [stage.router.notice() for _ in decoders]
+    assert sorted(notices, key=lambda notice: notice["rank"]) == [
+        notice_of(transfer, rank=0, ranks=2),
+        notice_of(transfer, rank=1, ranks=2),
+    ]
+
+
+def test_each_notice_goes_to_the_router_that_its_transfer_names(stage: Stage) -> None:
+    other = Stage()
+    try:
+        decoder, sender = stage.decoder(), stage.sender()
+        for router in (stage.router, other.router):
+            send(sender, router.transfer("t"), decoder.address, "ab")
+            sender.finish(router.transfer("t"), 2)
+        assert other.router.notice() == notice_of(other.router.transfer("t"))
+        assert stage.router.notice() == notice_of(stage.router.transfer("t"))
+        assert other.router.silent() and stage.router.silent()
+    finally:
+        other.close()
+
+
+def test_a_transfer_id_that_names_no_router_harms_nothing(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    send(sender, "strange", decoder.address, "ab")
+    sender.finish("strange", 2)
+    assert stage.router.silent()
+
+
+ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK, "float", 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not understood"),
+        (b"\xc1\xff garbage", "not understood"),
+        (messages.encode({"type": "AllocRequest", "keys": ["a"]}), "not understood"),
+        (messages.encode({"type": "Allocate", "transfer_id": 7}), "not understood"),
+        (messages.encode(messages.Done()), "not understood"),
+        (messages.encode(messages.Landed("another process", 1)), "restarted"),
+        (messages.encode(messages.Allocate("t", {}, ["a"], 1, [], 1, "", 1)), "not given"),
+        (
+            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], CHUNK + 1, "", 1)),
+            "the last chunk has 257 tokens, a chunk holds 1 to 256",
+        ),
+        (
+            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], 0, "", 1)),
+            "the last chunk has 0 tokens, a chunk holds 1 to 256",
+        ),
+    ],
+)
+def test_a_strange_message_is_answered_and_the_next_good_one_served(
+    stage: Stage, data: bytes, words: str
+) -> None:
+    decoder = stage.decoder()
+    socket: zmq.Socket[bytes] = stage.context.socket(zmq.REQ)
+    socket.setsockopt(zmq.RCVTIMEO, 5000)
+    socket.connect(f"tcp://{HOST}:{decoder.port}")
+    socket.send(data)
+    refused = messages.decode_from_decoder(socket.recv())
+    assert isinstance(refused, messages.Refused)
+    assert words in refused.reason
+    assert not refused.retry
+    assert decoder.buffer.usage().free == 8
+    socket.send(messages.encode(ALLOCATE))
+    assert isinstance(messages.decode_from_decoder(socket.recv()), messages.Allocated)
+    socket.close(0)
+
+
+def test_a_receiver_frees_its_port_when_it_is_closed(stage: Stage) -> None:
+    decoder = stage.decoder()
+    with pytest.raises(zmq.ZMQError, match="in use"):
+        stage.decoder(port=decoder.port)
+    stage.restarted(decoder)
