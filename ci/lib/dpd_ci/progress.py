@@ -103,11 +103,13 @@ def _end(process: subprocess.Popen[bytes], *, interrupted: bool) -> None:
     """Lets a child clean up as on Ctrl-C, which a terminal that `interrupted` us sent to it too."""
     if not interrupted:
         process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    for harder in (process.terminate, process.kill):
+        try:
+            process.wait(timeout=15)
+            return
+        except subprocess.TimeoutExpired:
+            harder()
+    process.wait()
 
 
 def tail(log: Path, lines: int) -> str:
