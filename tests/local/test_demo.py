@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dpd_local import Node, Pod, places
+from dpd_local import Node, Pod, places, shim
 from dpd_local.client import Answer
 from dpd_local.display import Progress
 from dpd_local.rows import Row
@@ -75,6 +76,9 @@ def test_the_demo_proves_itself_tells_of_a_death_and_leaves_nothing() -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     )
     assert demo.stdout
+    # Its end is the end of its output, so that no reading waits for ever.
+    alarm = threading.Timer(300, demo.kill)
+    alarm.start()
     try:
         lines: list[str] = []
 
@@ -96,14 +100,14 @@ def test_the_demo_proves_itself_tells_of_a_death_and_leaves_nothing() -> None:
         engines = re.findall(r"(127\.[\d.]+) +ready", "".join(lines))
         assert len(set(engines)) == 4
 
-        victim = next(pid for pid in engine_processes() if "kv_producer" in command_line(pid))
-        os.kill(victim, signal.SIGKILL)
+        os.kill(prefiller_of(demo.pid), signal.SIGKILL)
         read_until("pod prefill-0 died with exit code 137")
 
         demo.send_signal(signal.SIGINT)
         lines.append(demo.communicate(timeout=60)[0])
         assert demo.returncode == 0, "".join(lines)
     finally:
+        alarm.cancel()
         demo.kill()
     time.sleep(0.5)
     assert not any(address in command_line(pid) for pid in everyone() for address in engines)
@@ -120,10 +124,13 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def engine_processes() -> list[int]:
+def prefiller_of(demo: int) -> int:
+    """Only among the demo's own processes: another run's engines may be on the machine."""
     serving = f"{places.programs()}/vllm serve"
-    return [
+    found = [
         pid
-        for pid in everyone()
-        if serving in command_line(pid) and "shim.py" not in command_line(pid)
+        for pid in shim.descendants(demo)
+        if serving in command_line(pid) and "kv_producer" in command_line(pid)
     ]
+    assert len(found) == 1
+    return found[0]
