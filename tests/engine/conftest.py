@@ -22,6 +22,7 @@ from dpd_router.lmcache import Notice, read_notice
 
 FAULTS = Path(__file__).parent / "faults"
 OUTPUT_TOKENS = 16
+PULL_TIMEOUT = 60  # seconds that landed KV waits for its request
 PAGES = 128  # of the decoder's receive buffer: bufferSize of values/local-cpu.yaml over 1 MiB
 
 
@@ -82,7 +83,7 @@ class Engines:
             "receiver_alloc_port": [7400],
         }
         body = completion(prompt, max_tokens=1)
-        body["kv_transfer_params"] = {"ret_first_tok": True, "disagg_spec": receiver}
+        body["kv_transfer_params"] = {"disagg_spec": receiver}
         return post(self.cluster.url(prefiller) + "/v1/completions", body)
 
     @contextmanager
@@ -117,7 +118,8 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     with Cluster(
         prefill=2,
         colocated=True,
-        python_path=dict.fromkeys(names, [FAULTS]),
+        set_json={"kvTransfer.pullTimeoutSeconds": PULL_TIMEOUT},
+        python_path={name: [FAULTS] for name in names},
         pod_env={name: {"DPD_FAULTS": str(folder / name)} for name in names},
         timeout=400,
     ) as cluster:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.conftest import Engines, completion, post, token_ids
 
 from dpd_local import model, places
 from dpd_router import lmcache
-from tests.engine.conftest import Engines, completion, post, token_ids
 
 pytestmark = pytest.mark.slow
 
@@ -108,26 +108,42 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "a chat with tools": (CHAT, chat("short", tools=TOOLS, tool_choice="none")),
     "a system prompt": (
         CHAT,
-        {**chat(""), "messages": [
-            {"role": "system", "content": "be brief " * 60},
-            {"role": "user", "content": [{"type": "text", "text": "part one"},
-                                         {"type": "text", "text": "part two"}]},
-        ]},
+        {
+            **chat(""),
+            "messages": [
+                {"role": "system", "content": "be brief " * 60},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "part one"},
+                        {"type": "text", "text": "part two"},
+                    ],
+                },
+            ],
+        },
     ),
     "a history": (
         CHAT,
-        {**chat(""), "messages": [
-            {"role": "user", "content": "first " * 30},
-            {"role": "assistant", "content": "answer " * 30},
-            {"role": "user", "content": "second " * 30},
-        ]},
+        {
+            **chat(""),
+            "messages": [
+                {"role": "user", "content": "first " * 30},
+                {"role": "assistant", "content": "answer " * 30},
+                {"role": "user", "content": "second " * 30},
+            ],
+        },
     ),
     "a continued answer": (
         CHAT,
-        {**chat(""), "add_generation_prompt": False, "continue_final_message": True, "messages": [
-            {"role": "user", "content": "say it"},
-            {"role": "assistant", "content": "so be it"},
-        ]},
+        {
+            **chat(""),
+            "add_generation_prompt": False,
+            "continue_final_message": True,
+            "messages": [
+                {"role": "user", "content": "say it"},
+                {"role": "assistant", "content": "so be it"},
+            ],
+        },
     ),
 }
 
@@ -166,13 +182,12 @@ def test_several_choices_of_one_long_prompt_all_come(engines: Engines) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"max_tokens": None},
         {"min_tokens": 8},
-        {"stop_token_ids": list(range(0, 500))},  # the first token ends the answer
+        {"stop_token_ids": list(range(500))},  # the first token ends the answer
         {"logprobs": 2},
         {"max_tokens": 1},
     ],
-    ids=["max_tokens null", "min_tokens", "stop at once", "logprobs", "one token"],
+    ids=["min_tokens", "stop at once", "logprobs", "one token"],
 )
 def test_options_of_the_answer_do_not_disturb_the_prefill_leg(
     engines: Engines, more: dict[str, Any]
@@ -188,7 +203,7 @@ def test_a_forced_tool_choice_takes_the_disaggregated_path(engines: Engines) -> 
     body["tool_choice"] = {"type": "function", "function": {"name": "tool_3"}}
     routed = post(engines.cluster.url("router") + CHAT, body)
     alone = post(engines.cluster.url("colocated-0") + CHAT, body)
-    assert routed["status"] == alone["status"] == 200
+    assert routed["status"] == alone["status"] == 200, (routed, alone)
     assert routed["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "tool_3"
     assert (
         routed["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
@@ -196,10 +211,18 @@ def test_a_forced_tool_choice_takes_the_disaggregated_path(engines: Engines) -> 
     )
 
 
+def test_a_null_limit_is_the_engines_own_affair(engines: Engines) -> None:
+    body = completion(token_ids(400, seed=72), max_tokens=None, stop_token_ids=list(range(500)))
+    routed = post(engines.cluster.url("router") + "/v1/completions", body)
+    alone = post(engines.cluster.url("colocated-0") + "/v1/completions", body)
+    assert routed["status"] == alone["status"], (routed, alone)
+
+
 def test_an_engines_refusal_reaches_the_client_unchanged(engines: Engines) -> None:
-    for body in (completion(token_ids(500, seed=1), model="other"), completion(
-        token_ids(17000, seed=1)
-    )):
+    for body in (
+        completion(token_ids(500, seed=1), model="other"),
+        completion(token_ids(17000, seed=1)),
+    ):
         routed = post(engines.cluster.url("router") + "/v1/completions", body)
         alone = post(engines.cluster.url("colocated-0") + "/v1/completions", body)
         assert routed["status"] == alone["status"] >= 400

@@ -1,13 +1,13 @@
-"""An engine that comes back at its old address is used again without hands, never with wrong text."""
+"""An engine that comes back at its address is used again without hands; no text is wrong."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
+from tests.engine.conftest import Engines, completion, token_ids
 
 from dpd_local.client import AnswerError
-from tests.engine.conftest import Engines, completion, token_ids
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Each wiring mistake ends the pod at start with a message that names the setting; none is Ready."""
+"""Each wiring mistake ends the pod at start with a message naming the setting; none is Ready."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def test_the_prefill_leg_names_the_decoder_that_gets_the_request(stage: St
         "max_tokens": 1,
         "n": 1,
         "stream": False,
-        "kv_transfer_params": {"ret_first_tok": True},
+        "kv_transfer_params": {},
     }
 
 

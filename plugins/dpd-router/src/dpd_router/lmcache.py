@@ -59,7 +59,6 @@ class LMCachePD:
         """Return the body fields that make a prefiller push its KV to a decoder."""
         return {
             "kv_transfer_params": {
-                "ret_first_tok": True,
                 "disagg_spec": {
                     "req_id": transfer_id,
                     "receiver_host": decoder.ip,

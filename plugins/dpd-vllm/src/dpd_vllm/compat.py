@@ -61,6 +61,8 @@ def _install_cpu_connector() -> None:
         return CPUConnector(num_layers, heads * head_dim)
 
     gpu_connector.CreateGPUConnector = create
+    if not hasattr(vllm_utils, "get_vllm_torch_dev"):  # LMCache 0.5
+        return
     # LMCache 0.4 counts GPUs to tell nodes apart; all ranks of a CPU engine are on one node.
     no_gpu = SimpleNamespace(device_count=lambda: 1 << 16, set_device=lambda index: None)
     vllm_utils.get_vllm_torch_dev = lambda: (no_gpu, "cpu")
@@ -147,6 +149,15 @@ def pd_backend(lmcache: Any) -> Any:
     if engine is None or engine.storage_manager is None:
         return None
     return engine.storage_manager.storage_backends.get("PDBackend")
+
+
+def adapt(config: Any) -> None:
+    """Set what LMCache wants to be told and what our backend settles in its own way."""
+    # LMCache's sender insists on one proxy; our notices go to the router of each transfer id.
+    config.pd_proxy_host = config.pd_proxy_host or "unused"
+    config.pd_proxy_port = config.pd_proxy_port or 1
+    if hasattr(config, "pd_backend_mode"):  # LMCache 0.5: the async backend is another class
+        config.pd_backend_mode = "sync"
 
 
 def configuration() -> tuple[Any, frozenset[str]]:

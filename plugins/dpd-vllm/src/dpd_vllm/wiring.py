@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import yaml
+from packaging.version import Version
 
 Role = Literal["prefill", "decode"]
 
@@ -116,10 +117,9 @@ def check_vllm_version(version: str, own_kv_layout: bool) -> None:
     Raises:
         WiringError: the version is not usable.
     """
-    parts = version.split("+")[0].split(".")
-    if own_kv_layout or not (parts[0].isdigit() and len(parts) > 1 and parts[1].isdigit()):
+    if own_kv_layout:
         return
-    if (int(parts[0]), int(parts[1])) >= _FIRST_BROKEN_VLLM:
+    if Version(version).release >= _FIRST_BROKEN_VLLM:
         raise WiringError(
             f"vLLM is {version}: from 0.26 on, LMCacheConnectorV1 returns wrong KV without an "
             "error (LMCache#4463). Use an image with vLLM 0.25 or older, such as "

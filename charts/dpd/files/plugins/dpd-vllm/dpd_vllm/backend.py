@@ -119,11 +119,7 @@ class LandedPDBackend(PDBackend):
             shape[fmt.token_dim()] = self._chunk_size
             self.sender.send(
                 transfer_spec.req_id,
-                Decoder(
-                    transfer_spec.receiver_host,
-                    transfer_spec.receiver_init_port[self.tp_rank],
-                    transfer_spec.receiver_alloc_port[self.tp_rank],
-                ),
+                self._decoder(transfer_spec),
                 [key.to_string() for key in keys],
                 memory_objs,
                 self.chunks(transfer_spec.total_tokens),
@@ -135,6 +131,15 @@ class LandedPDBackend(PDBackend):
         if on_complete_callback is not None:
             for key in keys:
                 on_complete_callback(key)
+
+    def _decoder(self, transfer_spec: Any) -> Decoder:
+        init_ports = transfer_spec.receiver_init_port
+        alloc_ports = transfer_spec.receiver_alloc_port
+        if min(len(init_ports), len(alloc_ports)) <= self.tp_rank:
+            return Decoder(transfer_spec.receiver_host, 0, 0)  # nobody answers there
+        return Decoder(
+            transfer_spec.receiver_host, init_ports[self.tp_rank], alloc_ports[self.tp_rank]
+        )
 
     def chunks(self, tokens: int) -> int:
         """Return how many chunks a prompt of `tokens` tokens has."""

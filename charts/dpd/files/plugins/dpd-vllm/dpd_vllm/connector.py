@@ -46,10 +46,7 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
         )
         config, known = compat.configuration()
         wiring.check_loaded(wired, vars(config), known)
-        # LMCache's sender insists on one proxy; our notices go to the router that each transfer
-        # id names.
-        config.pd_proxy_host = config.pd_proxy_host or "unused"
-        config.pd_proxy_port = config.pd_proxy_port or 1
+        compat.adapt(config)
         compat.install()
         if role == KVConnectorRole.WORKER and wired.role == "decode":
             rank = parallel.rank
@@ -109,6 +106,18 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
             if backend is not None and backend.sender is not None:
                 backend.sender.abandon(transfer_id)
         return super().get_finished(finished_req_ids)
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Let LMCache finish a request, of which an aborted one may have no token to return.
+
+        With `ret_first_tok` LMCache reads the first output token, and the engine dies if a client
+        left during the prefill.
+        """
+        if request.kv_transfer_params and not request.num_output_tokens:
+            request.kv_transfer_params.pop("ret_first_tok", None)
+        return super().request_finished(request, block_ids)
 
     def get_kv_connector_stats(self) -> TransferStats | None:
         """Return how the receive buffer is used, for /metrics."""
