@@ -6,7 +6,7 @@ PYTHON := $(DPD_CACHE)/engine/bin/python
 PLUGINS := $(CURDIR)/plugins/dpd-router/src:$(CURDIR)/plugins/dpd-vllm/src:$(CURDIR)/plugins/dpd-local/src
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit generate lock install next clean clean-cache
+.PHONY: help demo test lint unit generate lock install test-next clean clean-cache
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,10 @@ lock:  ## rewrite ci/pins/*.txt after changing a version in ci/pins/*.in
 install:  ## only install what demo and test need
 	@ci/install test
 
-next:  ## install the newer vLLM and LMCache too
+test-next:  ## the engine tests with the newer pair: vLLM 0.32 and LMCache 0.5
+	@ci/install test
 	@ci/install next
+	@DPD_ENGINE=engine-next PATH="$(DPD_CACHE)/bin:$$PATH" $(PYTHON) -m pytest tests/engine -m slow
 
 clean:  ## remove what Python and the tools left in the checkout
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import urllib.error
 import urllib.request
@@ -16,11 +17,13 @@ from typing import Any
 import pytest
 import zmq
 
-from dpd_local import Cluster, metrics
+from dpd_local import Cluster, metrics, places
 from dpd_local.client import Answer, ask
 from dpd_router.lmcache import Notice, read_notice
 
 FAULTS = Path(__file__).parent / "faults"
+# `make test-next` runs these tests with the newer pair of vLLM and LMCache.
+PROGRAMS = places.cache() / os.environ.get("DPD_ENGINE", "engine") / "bin"
 OUTPUT_TOKENS = 16
 PULL_TIMEOUT = 60  # seconds that landed KV waits for its request
 PAGES = 128  # of the decoder's receive buffer: bufferSize of values/local-cpu.yaml over 1 MiB
@@ -118,6 +121,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     with Cluster(
         prefill=2,
         colocated=True,
+        programs=PROGRAMS,
         set_json={"kvTransfer.pullTimeoutSeconds": PULL_TIMEOUT},
         python_path={name: [FAULTS] for name in names},
         pod_env={name: {"DPD_FAULTS": str(folder / name)} for name in names},

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 import yaml
+from tests.engine.conftest import PROGRAMS
 
 from dpd_local import Cluster, Pod
 from dpd_local.pods import configuration_of
 from dpd_local.running import State
 
 pytestmark = pytest.mark.slow
+
+ALL = ["prefill", "router", "decode"]
 
 
 def set_env(name: str, value: str | None) -> Callable[[Pod], None]:
@@ -68,7 +71,9 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def wrong() -> Iterator[Cluster]:
     edits = {name: mistake.edit for name, mistake in MISTAKES.items()}
-    with Cluster(prefill=5, decode=3, edit=edits, hold=["router"], wait=False) as cluster:
+    with Cluster(
+        prefill=5, decode=3, edit=edits, hold=["router"], wait=False, programs=PROGRAMS
+    ) as cluster:
         yield cluster
 
 
@@ -113,7 +118,7 @@ CONFIGS: dict[str, tuple[Callable[[dict[str, object]], None], str]] = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_mistake_in_the_configuration_file_ends_the_pod(name: str) -> None:
     change, message = CONFIGS[name]
-    with Cluster(hold=["prefill", "router", "decode"], wait=False) as cluster:
+    with Cluster(hold=ALL, wait=False, programs=PROGRAMS) as cluster:
         with_config(change)(cluster)
         pod = cluster.pod("decode-0")
         pod.start()
@@ -122,7 +127,7 @@ def test_a_mistake_in_the_configuration_file_ends_the_pod(name: str) -> None:
 
 
 def test_a_port_that_is_taken_ends_the_decoder() -> None:
-    with Cluster(hold=["prefill", "router", "decode"], wait=False) as cluster:
+    with Cluster(hold=ALL, wait=False, programs=PROGRAMS) as cluster:
         pod = cluster.pod("decode-0")
         with socket.create_server((pod.ip, 7300)):
             pod.start()
