@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -53,7 +54,8 @@ def demo() -> Iterator[Demo]:
         rest, _ = process.communicate(timeout=60)
         assert "Interrupted: everything is stopped." in rest
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def table(lines: list[str]) -> list[list[str]]:

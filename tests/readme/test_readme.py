@@ -2,7 +2,7 @@
 
 Without a cluster, Helm renders what it would install, and kubectl parses its command line before it
 finds no server; what they name must be in the rendered manifests. curl asks a real router in front
-of stub engines, and the engines of `make demo`, whose logs and metrics answer what is asked of pods.
+of stub engines. test_demo.py runs the demo, and asks its engines what the README asks of pods.
 `make test` is what runs this file.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shlex
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
