@@ -84,7 +84,7 @@ def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDec
     [
         messages.Allocated("boot", 3, [0], [7, 9]),
         messages.Refused("boot", "full", retry=True),
-        messages.Done(),
+        messages.Done("boot"),
     ],
 )
 def test_what_a_decoder_answers_reaches_the_prefiller_whole(

@@ -307,7 +307,7 @@ ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK
         (b"\xc1\xff garbage", "not understood"),
         (messages.encode({"type": "AllocRequest", "keys": ["a"]}), "not understood"),
         (messages.encode({"type": "Allocate", "transfer_id": 7}), "not understood"),
-        (messages.encode(messages.Done()), "not understood"),
+        (messages.encode(messages.Done("boot")), "not understood"),
         (messages.encode(messages.Landed("another process", 1)), "restarted"),
         (messages.encode(messages.Allocate("t", {}, ["a"], 1, [], 1, "", 1)), "not given"),
         (

@@ -26,7 +26,7 @@ def test_a_vllm_that_lmcache_reads_rightly_is_taken(version: str, own_kv_layout:
     check_vllm_version(version, own_kv_layout)
 
 
-@pytest.mark.parametrize("version", ["0.26.0", "0.26.0rc1", "0.32.0", "0.32.0+cu129", "1.0.0"])
+@pytest.mark.parametrize("version", ["0.26rc1", "0.26.0", "0.26.0rc1", "0.32.0", "0.32.0+cu129", "1.0.0"])
 def test_a_vllm_that_lmcache_reads_wrongly_is_refused_unless_we_read_it(version: str) -> None:
     check_vllm_version(version, own_kv_layout=True)
     with pytest.raises(WiringError) as refused:
@@ -57,6 +57,14 @@ def engine(wired: Wiring, **changed: Any) -> None:
 @ROLES
 def test_the_charts_command_line_is_taken(pod: Pod, role: str) -> None:
     engine(pod.read(role))
+
+
+@ROLES
+def test_adapters_are_refused(pod: Pod, role: str) -> None:
+    assert engine_refusal(pod.read(role), lora=True) == (
+        "--enable-lora is on: chunk keys do not hold the adapter, so KV of one adapter would be "
+        "read by another. Start the engines without it"
+    )
 
 
 @ROLES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Sequence
@@ -78,6 +79,9 @@ class NixlWrites:
         except Exception as error:
             raise TransferError(f"the write failed: {error}") from error
         finally:
-            agent.release_xfer_handle(handle)
+            # A write that can't be cancelled keeps its handle; its pages stay taken at the decoder
+            # for as long again as this time limit.
+            with contextlib.suppress(Exception):
+                agent.release_xfer_handle(handle)
         if state != "DONE":
             raise TransferError(f"the write failed with state {state}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -43,6 +44,7 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
             ranks=parallel.world_size,
             prefix_caching=bool(vllm_config.cache_config.enable_prefix_caching),
             block_size=vllm_config.cache_config.block_size,
+            lora=vllm_config.lora_config is not None,
         )
         config, known = compat.configuration()
         wiring.check_loaded(wired, vars(config), known)
@@ -144,7 +146,12 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
     def _require_lmcache(self) -> None:
         if reason := compat.init_failure(self._lmcache_engine):
             last_line = reason.strip().splitlines()[-1]
-            raise wiring.WiringError(
-                f"LMCache could not start and would recompute every prompt: {last_line}. "
-                f"Settings: {os.environ['LMCACHE_CONFIG_FILE']}\n{reason}"
+            print(
+                f"{reason}\ndpd: LMCache could not start and would recompute every prompt: "
+                f"{last_line}. Settings: {os.environ['LMCACHE_CONFIG_FILE']}",
+                file=sys.stderr,
+                flush=True,
             )
+            # Not an exception: threads of a half-started LMCache would keep this process, and with
+            # it a pod that never gets ready.
+            os._exit(1)

@@ -56,6 +56,8 @@ class Abandon(msgspec.Struct, tag=True, frozen=True):
 class Done(msgspec.Struct, tag=True, frozen=True):
     """Answer to `Landed` and `Abandon`."""
 
+    boot_id: str
+
 
 class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     """Tell the router that one rank's KV of a request has landed, or why it never will.

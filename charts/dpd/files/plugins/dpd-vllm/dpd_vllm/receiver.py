@@ -66,9 +66,9 @@ class Receiver(Generic[K, P]):
             while self._running:
                 if not self._socket.poll(_POLL):
                     continue
-                data = self._socket.recv()
+                frames = self._socket.recv_multipart()
                 try:
-                    answer = self._answer(messages.decode_to_decoder(data))
+                    answer = self._answer(messages.decode_to_decoder(b"".join(frames)))
                 except Exception as error:  # a REP socket must answer, or it never hears again
                     self._log(f"message refused: {error!r}")
                     answer = self._refuse(f"message not understood: {error}")
@@ -84,9 +84,9 @@ class Receiver(Generic[K, P]):
                 return self._refuse("the decoder restarted while KV was being written to it")
             if not self._buffer.landed(message.ticket):
                 return self._refuse(f"ticket {message.ticket} is unknown or timed out")
-            return messages.Done()
+            return messages.Done(self.boot_id)
         self._buffer.abandon(message.transfer_id)
-        return messages.Done()
+        return messages.Done(self.boot_id)
 
     def _allocate(self, message: messages.Allocate) -> messages.FromDecoder:
         if differs := difference(message.fingerprint, self._fingerprint):

@@ -176,6 +176,7 @@ class Sender:
     ) -> None:
         give_up_at = time.monotonic() + self._allocation_timeout
         while True:
+            asked = time.monotonic()
             answer = self._ask(decoder, request)
             if isinstance(answer, messages.Allocated):
                 break
@@ -193,8 +194,14 @@ class Sender:
         to_write = [obj for i, obj in enumerate(objects) if i not in landed]
         if to_write:
             self._handshake(decoder, answer.boot_id)
+            # The decoder keeps the pages for longer than this, counted from after we asked.
+            left = asked + self._write_timeout - time.monotonic()
+            if left <= 0:
+                raise TransferError(
+                    f"no time left to write, {self._write_timeout:g} s after asking"
+                )
             try:
-                self._channel.write(decoder.name, to_write, answer.pages, self._write_timeout)
+                self._channel.write(decoder.name, to_write, answer.pages, left)
             except TransferError:
                 self._peer(decoder).boot_id = ""  # make the NIXL handshake anew
                 raise
@@ -217,6 +224,9 @@ class Sender:
             return
         init_address = f"{decoder.host}:{decoder.init_port}"
         self._channel.connect(decoder.name, init_address, self._answer_timeout)
+        done = self._call(decoder, messages.Abandon(""))  # of no transfer: who is there now?
+        if not isinstance(done, messages.Done) or done.boot_id != boot_id:
+            raise DecoderLost("restarted between granting pages and the NIXL handshake")
         peer.boot_id = boot_id
 
     def _peer(self, decoder: Decoder) -> _Peer:
@@ -231,8 +241,8 @@ class Sender:
         return peer
 
     def _call(self, decoder: Decoder, request: messages.ToDecoder) -> messages.FromDecoder:
-        peer = self._peer(decoder)
         try:
+            peer = self._peer(decoder)
             peer.socket.send(messages.encode(request))
             return messages.decode_from_decoder(peer.socket.recv())
         except zmq.ZMQError as error:
@@ -260,16 +270,23 @@ class Sender:
         except ValueError as bad:
             self._log(f"no notice sent: {bad}")
             return
+        notice = messages.Notice(transfer_id, self._rank, self._ranks, error)
+        try:
+            self._router(address).send(messages.encode(notice), zmq.DONTWAIT)
+        except zmq.ZMQError as failed:
+            self._log(f"no notice sent to router {address}: {failed}")
+
+    def _router(self, address: str) -> zmq.Socket[bytes]:
         socket = self._routers.get(address)
         if socket is None:
             if len(self._routers) >= _MAX_ROUTERS:
                 self._routers.pop(next(iter(self._routers))).close()
             socket = self._context.socket(zmq.PUSH)
             socket.setsockopt(zmq.LINGER, 0)
-            socket.connect(f"tcp://{address}")
+            try:
+                socket.connect(f"tcp://{address}")
+            except zmq.ZMQError:
+                socket.close()
+                raise
             self._routers[address] = socket
-        notice = messages.Notice(transfer_id, self._rank, self._ranks, error)
-        try:
-            socket.send(messages.encode(notice), zmq.DONTWAIT)
-        except zmq.ZMQError as failed:
-            self._log(f"no notice sent to router {address}: {failed}")
+        return socket

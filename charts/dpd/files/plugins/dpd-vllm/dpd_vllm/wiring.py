@@ -128,7 +128,13 @@ def check_vllm_version(version: str, own_kv_layout: bool) -> None:
 
 
 def check_engine(
-    wiring: Wiring, *, kv_role: str | None, ranks: int, prefix_caching: bool, block_size: int
+    wiring: Wiring,
+    *,
+    kv_role: str | None,
+    ranks: int,
+    prefix_caching: bool,
+    block_size: int,
+    lora: bool = False,
 ) -> None:
     """Check vLLM's own settings against the wiring.
 
@@ -139,6 +145,11 @@ def check_engine(
         raise WiringError(
             f"kv_role of --kv-transfer-config is {kv_role}: with DPD_ROLE={wiring.role} it must be "
             f"{_KV_ROLE[wiring.role]}"
+        )
+    if lora:
+        raise WiringError(
+            "--enable-lora is on: chunk keys do not hold the adapter, so KV of one adapter would "
+            "be read by another. Start the engines without it"
         )
     if wiring.role == "decode":
         for key in ("pd_peer_init_port", "pd_peer_alloc_port"):
