@@ -290,10 +290,11 @@ def test_each_notice_goes_to_the_router_that_its_transfer_names(stage: Stage) ->
         other.close()
 
 
-def test_a_transfer_id_that_names_no_router_harms_nothing(stage: Stage) -> None:
+@pytest.mark.parametrize("name", ["strange", "bad host:9/x"])
+def test_a_transfer_id_that_names_no_router_harms_nothing(stage: Stage, name: str) -> None:
     decoder, sender = stage.decoder(), stage.sender()
-    send(sender, "strange", decoder.address, "ab")
-    sender.finish("strange", 2)
+    send(sender, name, decoder.address, "ab")
+    sender.finish(name, 2)
     assert stage.router.silent()
 
 
@@ -305,6 +306,7 @@ ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK
     [
         (b"", "not understood"),
         (b"\xc1\xff garbage", "not understood"),
+        ([b"in two", b"frames"], "not understood"),
         (messages.encode({"type": "AllocRequest", "keys": ["a"]}), "not understood"),
         (messages.encode({"type": "Allocate", "transfer_id": 7}), "not understood"),
         (messages.encode(messages.Done("boot")), "not understood"),
@@ -321,13 +323,13 @@ ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK
     ],
 )
 def test_a_strange_message_is_answered_and_the_next_good_one_served(
-    stage: Stage, data: bytes, words: str
+    stage: Stage, data: bytes | list[bytes], words: str
 ) -> None:
     decoder = stage.decoder()
     socket: zmq.Socket[bytes] = stage.context.socket(zmq.REQ)
     socket.setsockopt(zmq.RCVTIMEO, 5000)
     socket.connect(f"tcp://{HOST}:{decoder.port}")
-    socket.send(data)
+    socket.send_multipart(data if isinstance(data, list) else [data])
     refused = messages.decode_from_decoder(socket.recv())
     assert isinstance(refused, messages.Refused)
     assert words in refused.reason
