@@ -26,7 +26,9 @@ def test_a_vllm_that_lmcache_reads_rightly_is_taken(version: str, own_kv_layout:
     check_vllm_version(version, own_kv_layout)
 
 
-@pytest.mark.parametrize("version", ["0.26rc1", "0.26.0", "0.26.0rc1", "0.32.0", "0.32.0+cu129", "1.0.0"])
+@pytest.mark.parametrize(
+    "version", ["0.26rc1", "0.26.0", "0.26.0rc1", "0.32.0", "0.32.0+cu129", "1.0.0"]
+)
 def test_a_vllm_that_lmcache_reads_wrongly_is_refused_unless_we_read_it(version: str) -> None:
     check_vllm_version(version, own_kv_layout=True)
     with pytest.raises(WiringError) as refused:
