@@ -133,12 +133,6 @@ def _chats() -> list[Case]:
         "parts": {"messages": [HISTORY[-1]]},
         "no-generation-prompt": user | {"add_generation_prompt": False},
         "special": user | {"add_special_tokens": True},
-        "template": user | {"chat_template": "{{ messages[0].content }} {{ x }}!{{ 1 + 1 }}"},
-        "parts-template": user
-        | {
-            "chat_template": "{% for m in messages %}{% for c in m.content %}"
-            "{{ c }}{% endfor %}{% endfor %}"
-        },
         "limits": user | {"max_tokens": 4000, "max_completion_tokens": 3},
     }
     cases = [
@@ -165,6 +159,7 @@ def _chats() -> list[Case]:
         "documents": user | {"documents": [{"title": "T", "text": "long text " * 30}]},
         "kwargs": user | {"chat_template_kwargs": {"thinking": True, "unused": 1}},
         "kwargs-null": user | {"chat_template_kwargs": {"thinking": None}},
+        "kwargs-no-template": user | {"chat_template_kwargs": {"chat_template": None}},
         "kwargs-auto": user | {"chat_template_kwargs": {"thinking": "auto"}},
         "kwargs-tools": user | {"chat_template_kwargs": {"tools": [{"a": 1}]}},
         "kwargs-own-fields": user | {"chat_template_kwargs": {"add_generation_prompt": False}},
@@ -244,7 +239,6 @@ def _chats() -> list[Case]:
     cases += [Case(f"chatml-{name}", "chatml", "chat", body) for name, body in chatml.items()]
     cases += [
         Case("named-tools", "named", "chat", user | {"tools": [TOOL]}),
-        Case("named-by-name", "named", "chat", user | {"chat_template": "default"}),
         Case("parts-cut", "parts", "chat", user | {"truncate_prompt_tokens": 4}, truncated=True),
         Case(
             "chatml-cut-to-what-fits",
@@ -280,7 +274,15 @@ def _chats() -> list[Case]:
                 ]
             },
         ),
+        "own-template": ("chatml", user | {"chat_template": "{{ messages[0].content }}"}),
         "bad-template": ("chatml", user | {"chat_template": "{% for"}),
+        "empty-template": ("chatml", user | {"chat_template": ""}),
+        "template-by-name": ("named", user | {"chat_template": "default"}),
+        "kwargs-template": ("chatml", user | {"chat_template_kwargs": {"chat_template": "x"}}),
+        "kwargs-auto-template": (
+            "chatml",
+            user | {"chat_template_kwargs": {"chat_template": "auto"}},
+        ),
         "continue-and-generate": (
             "chatml",
             user | {"continue_final_message": True, "add_generation_prompt": True},

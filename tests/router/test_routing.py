@@ -105,9 +105,8 @@ async def test_the_boundary_lies_at_the_engines_own_count(
                 {"role": "user", "content": "c"},
             ]
         },
-        {"chat_template": "{{ 'padding ' * 300 }}"},
     ],
-    ids=["tools", "documents", "kwargs", "reasoning", "template"],
+    ids=["tools", "documents", "kwargs", "reasoning"],
 )
 async def test_everything_that_the_template_adds_counts(stage: Stage, more: dict[str, Any]) -> None:
     await stage.router(threshold=500)
@@ -129,6 +128,7 @@ async def test_everything_that_the_template_adds_counts(stage: Stage, more: dict
         ),
         ({"prompt_embeds": "AAAA"}, "prompt_embeds have no tokens"),
         ({"prompt": [1] * 50, "max_tokens": 0}, "max_tokens allows no token"),
+        ({"prompt": [1] * 50, "max_tokens": 1.5}, "max_tokens is not a number of tokens"),
         ({"prompt": [1] * 50, "max_tokens": 60}, "50 tokens are more than the 40 that fit"),
         ({"prompt": ["a", 1]}, "the prompt cannot be counted"),
     ],
@@ -163,6 +163,44 @@ async def test_images_and_the_like_go_straight_to_a_decoder(
         assert response.headers["x-dpd-reason"] == "a message has parts that are not text"
         assert "x-dpd-prompt-tokens" not in response.headers
     assert stage.decoders[0].seen[0].body == body
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"chat_template": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"},
+        {"chat_template": "{% for i in range(99999) %}{{ 'word ' * 99999 }}{% endfor %}"},
+        {"chat_template_kwargs": {"chat_template": "{{ 'a' * 15000000000 }}"}},
+    ],
+)
+async def test_a_clients_own_template_is_never_run_and_goes_straight_to_a_decoder(
+    stage: Stage, more: dict[str, Any]
+) -> None:
+    await stage.router(mode="always")
+    body = {"messages": [{"role": "user", "content": "word " * 50}]} | more
+    async with stage.post("/v1/chat/completions", body) as response:
+        assert response.headers["x-dpd-path"] == "direct"
+        assert response.headers["x-dpd-reason"] == "the request brings its own chat template"
+        assert "x-dpd-prompt-tokens" not in response.headers
+    assert stage.decoders[0].seen[0].body == body
+    assert stage.prefillers[0].seen == []
+
+
+@pytest.mark.parametrize("limit", [b"NaN", b"Infinity", b"-Infinity", b"1e400"])
+@pytest.mark.parametrize("max_len", [100, None])
+@pytest.mark.parametrize("key", [b"max_tokens", b"max_completion_tokens"])
+async def test_a_limit_that_is_no_number_is_for_the_engine_to_refuse(
+    stage: Stage, limit: bytes, max_len: int | None, key: bytes
+) -> None:
+    await stage.router(mode="always", max_len=max_len)
+    raw = b'{"messages": [{"role": "user", "content": "hi"}], "%s": %s}' % (key, limit)
+    headers = {"Content-Type": "application/json"}
+    async with stage.post("/v1/chat/completions", data=raw, headers=headers) as response:
+        assert response.status == 200
+        assert response.headers["x-dpd-path"] == "direct"
+        assert response.headers["x-dpd-reason"] == f"{key.decode()} is not a number of tokens"
+    assert stage.decoders[0].seen[0].raw == raw
+    assert stage.prefillers[0].seen == []
 
 
 async def test_a_body_that_is_not_declared_as_json_is_for_the_engine_to_refuse(

@@ -37,7 +37,7 @@ def make_front_end(folder: str, max_len: int) -> OpenAIServingRender:
         request_logger=None,
         chat_template=None,
         chat_template_content_format="auto",
-        trust_request_chat_template=True,
+        trust_request_chat_template=False,
         enable_auto_tools=True,
         tool_parser="hermes",
     )
