@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import zmq
+import zmq.asyncio
 from tests.router.conftest import Stage
 
 from dpd_router.lmcache import Notice, read_notice
@@ -17,6 +19,10 @@ from dpd_router.notices import Notices, TransferFailed
 def notice(transfer: str, rank: int = 0, ranks: int = 1, error: str = "") -> bytes:
     fields = {"type": "ProxyNotif", "req_id": transfer}
     return msgspec.msgpack.encode(fields | {"rank": rank, "ranks": ranks, "error": error})
+
+
+# A field of 60000 lists in one another.
+NESTED = b"\x82\xa4type\xabProxyNotif\xa1z" + b"\x91" * 60_000 + b"\xc0"
 
 
 async def landed(landing: Any) -> bool:
@@ -73,13 +79,14 @@ async def test_strange_messages_are_counted_and_ignored() -> None:
             notice("a", 1, 1),
             notice("a", -1, 1),
             notice("a", 0, 0),
+            NESTED,
         ):
             notices.take(message)
         notices.take(notice("unknown"))
         assert not await landed(a)
     notices.take(notice("a"))
     value = metrics.registry.get_sample_value
-    assert value("dpd_router_notices_invalid_total") == 8
+    assert value("dpd_router_notices_invalid_total") == 9
     assert value("dpd_router_notices_unknown_total") == 2
     assert value("dpd_router_transfers_waiting") == 0
 
@@ -100,6 +107,46 @@ async def test_garbage_on_the_notice_port_harms_nothing(stage: Stage) -> None:
     assert value("dpd_router_notices_invalid_total") == 50
     async with stage.post("/v1/completions", {"prompt": [1] * 30}) as response:
         assert response.status == 200
+
+
+async def test_strange_messages_of_every_size_and_shape_leave_the_router_at_work(
+    stage: Stage,
+) -> None:
+    router = await stage.router()
+    address = f"127.0.0.1:{stage.notify_port}"
+    with zmq.asyncio.Context.instance().socket(zmq.PUSH) as socket:
+        socket.connect(f"tcp://{address}")
+        await socket.send(NESTED)
+        await socket.send_multipart([notice("of nobody"), b"more"])
+        value = router.metrics.registry.get_sample_value
+        await stage.until(lambda: value("dpd_router_notices_invalid_total") == 2)
+        await socket.send(b"\xff" * 65537)
+        await asyncio.sleep(0.1)
+    await stage.prefillers[0].push(address, notice("of nobody"))
+    await stage.until(lambda: value("dpd_router_notices_unknown_total") == 1)
+    assert value("dpd_router_notices_invalid_total") == 2
+    async with stage.post("/v1/completions", {"prompt": [1] * 30}) as response:
+        assert response.status == 200
+
+
+async def test_a_flood_of_strange_messages_holds_up_nobody_and_fills_no_log(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Flooded:
+        async def recv_multipart(self) -> list[bytes]:
+            return [b"\xff"]
+
+    metrics = Metrics()
+    notices = Notices(metrics)
+    notices._socket = Flooded()  # type: ignore[assignment]
+    listening = asyncio.ensure_future(notices.listen())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    listening.cancel()
+    assert metrics.registry.get_sample_value("dpd_router_notices_invalid_total") == 64 * 10
+    assert [r.message for r in caplog.records if "no notice" in r.message] == [
+        "ignoring a message that is no notice: Expected `object`, got `int`"
+    ]
 
 
 async def test_notices_of_all_ranks_are_waited_for(stage: Stage) -> None:
