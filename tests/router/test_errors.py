@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import time
 from typing import Any
@@ -12,6 +13,8 @@ from aiohttp import web
 from tests.router.conftest import Stage
 from tests.router.engine_answers import Answers
 from tests.router.stub_engine import json_response
+
+from dpd_router.parsing import BadRequest, write
 
 LONG = {"model": "tiny", "prompt": "word " * 40}
 SHORT = {"model": "tiny", "prompt": "word"}
@@ -192,6 +195,88 @@ async def test_a_body_that_is_no_json_object_is_a_400(stage: Stage, raw: bytes, 
         "param": None,
         "code": 400,
     }
+    assert stage.decoders[0].seen == []
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/tokenize"])
+@pytest.mark.parametrize("raw", [b"{}", b"\x1f\x8b\x08 not gzip"])
+async def test_a_body_that_is_not_compressed_as_declared_is_a_400(
+    stage: Stage, path: str, raw: bytes
+) -> None:
+    await stage.router()
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with stage.post(path, data=raw, headers=headers) as response:
+        assert response.status == 400
+    assert stage.decoders[0].seen == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; x=y", "application/x+json"]
+)
+@pytest.mark.parametrize("raw", [b"{", b'{"kv_transfer_params": {}, "x":' + b"[" * 100000])
+async def test_what_an_engine_might_read_as_json_does_not_pass_unread(
+    stage: Stage, kind: str, raw: bytes
+) -> None:
+    await stage.router()
+    async with stage.post("/v1/responses", data=raw, headers={"Content-Type": kind}) as response:
+        assert response.status == 400
+        assert (await response.json())["error"]["message"].startswith(
+            "The request body is not valid JSON: "
+        )
+    assert stage.decoders[0].seen == []
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
+async def test_no_depth_of_nesting_is_a_fault_of_the_router(stage: Stage, path: str) -> None:
+    await stage.router()
+    headers = {"Content-Type": "application/json"}
+    statuses = set()
+    for depth in range(850, 1010, 3):
+        nested = b"[" * depth + b"]" * depth
+        for field in (b'"kv_transfer_params": {}', b'"user": "ann"'):
+            raw = b'{"prompt": "%s", %s, "x": %s}' % (b"word " * 40, field, nested)
+            async with stage.post(path, data=raw, headers=headers) as response:
+                statuses.add(response.status)
+    assert statuses == {200, 400}
+
+
+def test_a_body_too_deep_to_be_written_again_is_a_bad_request() -> None:
+    body: dict[str, Any] = {}
+    for _ in range(100_000):
+        body = {"x": body}
+    with pytest.raises(BadRequest, match=r"^The request body is nested too deeply\.$"):
+        write(body)
+
+
+async def test_a_prefillers_answer_too_deep_to_be_read_is_not_checked(stage: Stage) -> None:
+    router = await stage.router()
+
+    async def deep(request: web.Request, seen: Any) -> web.Response:
+        stage.prefillers[0].notify(seen.body["kv_transfer_params"]["disagg_spec"]["req_id"])
+        return web.Response(body=b"[" * 100000, content_type="application/json")
+
+    stage.prefillers[0].does.handle = deep
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 200
+    value = router.metrics.registry.get_sample_value
+    assert value("dpd_router_count_mismatches_total") == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
+async def test_a_body_that_inflates_to_more_than_64_mebibytes_is_a_413(
+    stage: Stage, path: str
+) -> None:
+    await stage.router()
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    raw = gzip.compress(b" " * (64 * 1024**2 + 1), 1)
+    async with stage.post(path, data=raw, headers=headers) as response:
+        assert response.status == 413
+        assert (await response.json())["error"] == {
+            "message": "The request body is larger than 67108864 bytes.",
+            "type": "RequestTooLargeError",
+            "param": None,
+            "code": 413,
+        }
     assert stage.decoders[0].seen == []
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
 
 import pytest
 from tests.router.conftest import Stage
+
+from dpd_router.prefilling import prefill_body
 
 LONG_TEXT = "word " * 40
 LONG = {"model": "tiny", "prompt": LONG_TEXT}
@@ -196,6 +199,38 @@ async def test_each_long_prompt_of_a_call_has_its_own_leg_and_all_land_before_de
     assert len(ids) == 3
     assert started == [3]
     assert stage.decoders[0].seen[0].body == raw
+
+
+async def test_of_one_request_eight_legs_run_at_once_and_bodies_are_made_in_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def make(*arguments: Any, **options: Any) -> bytes:
+        made.append(options["prompt"])
+        return prefill_body(*arguments, **options)
+
+    monkeypatch.setattr("dpd_router.serving.prefill_body", make)
+    await stage.router()
+    prefiller = stage.prefillers[0]
+    first_eight = asyncio.Event()
+
+    async def answer(request: Any, seen: Any) -> Any:
+        await first_eight.wait()
+        return await prefiller.answer_well(request, seen)
+
+    prefiller.does.handle = answer
+    prompts = [[n] * 30 for n in range(20)]
+    posting = asyncio.ensure_future(stage.post("/v1/completions", {"prompt": prompts}))
+    await stage.until(lambda: prefiller.open == 8)
+    await asyncio.sleep(0.1)
+    assert (prefiller.open, made) == (8, prompts[:8])
+    first_eight.set()
+    async with await posting as response:
+        assert response.status == 200
+    assert prefiller.most_open == 8
+    assert sorted(seen.body["prompt"] for seen in prefiller.seen) == prompts
+    assert made == prompts
 
 
 async def test_lists_of_token_ids_are_split_by_prompt(stage: Stage) -> None:
