@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 # Seconds between two rounds of resolving and probing the engines.
 REFRESH_SECONDS = 2.0
-# Largest request body in bytes: a million token ids or a handful of images fit well.
-MAX_BODY_BYTES = 512 * 1024**2
+# Largest request body in bytes, inflated: a million token ids or a handful of images fit well.
+MAX_BODY_BYTES = 64 * 1024**2
 MAX_HEADER_BYTES = 65536
 # Any rest of a path, line breaks included.
 ANYTHING = "{tail:(?s:.*)}"

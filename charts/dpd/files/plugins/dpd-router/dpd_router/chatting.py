@@ -30,6 +30,10 @@ class NotText(Exception):
     """A message has a part that is not text."""
 
 
+class OwnTemplate(Exception):
+    """The request brings its own chat template: a program that the router does not run."""
+
+
 class ChatRenderer:
     """Renders chat requests with one tokenizer's template. Safe to call from threads."""
 
@@ -43,18 +47,17 @@ class ChatRenderer:
 
         Raises:
             NotText: a message holds an image, audio, or something else than text.
+            OwnTemplate: the request brings a chat template.
             Exception: whatever a bad message or template leads to.
         """
         wanted = _options(body)
+        own = body.get("chat_template_kwargs") or {}
+        if body.get("chat_template") is not None or own.get("chat_template") is not None:
+            raise OwnTemplate
         tools = wanted.pop("tools", None)
         tokenize = wanted.pop("tokenize", False)
-        given = body.get("chat_template") or None
-        chosen = self._tokenizer.template(given, tools)
-        conversation = parse_messages(body["messages"], self._format(chosen))
-        override = wanted.pop("chat_template", None)
-        template = (
-            chosen if given or override is None else self._tokenizer.template(override, tools)
-        )
+        template = self._tokenizer.template(tools)
+        conversation = parse_messages(body["messages"], self._format(template))
         accepted = self._variables(template) | self._tokenizer.template_options()
         options = {k: v for k, v in wanted.items() if k in accepted and k not in _NOT_OPTIONS}
         options |= {"tools": tools, "tokenize": tokenize, "return_dict": False}

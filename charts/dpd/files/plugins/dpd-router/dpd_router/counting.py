@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .chatting import ChatRenderer, NotText
+from .chatting import ChatRenderer, NotText, OwnTemplate
 from .parsing import Route
 from .tokenizing import Tokenizer
 
@@ -65,15 +65,15 @@ class Counter:
         try:
             tokens = self._count_chat(body) if route == "chat" else self._count_prompts(body)
             truncate_to = self._truncate_to(route, body)
+            if truncate_to is not None:
+                tokens = tuple(min(n, truncate_to) for n in tokens)
+            direct = self._needs_decoder(route, body, tokens)
         except _Uncountable as reason:
             return Counted(direct=reason.direct)
         except Exception as error:
             # Whatever a template or tokenizer raises, the engine raises too and answers itself.
             _log.debug("not countable: %s", error, exc_info=True)
             return Counted(direct=Direct("invalid", "the prompt cannot be counted"))
-        if truncate_to is not None:
-            tokens = tuple(min(n, truncate_to) for n in tokens)
-        direct = self._needs_decoder(route, body, tokens)
         return Counted(tokens=tokens, direct=direct, truncate_to=truncate_to)
 
     def _count_prompts(self, body: Mapping[str, Any]) -> tuple[int, ...]:
@@ -90,6 +90,10 @@ class Counter:
             rendered = self._chat.render(body)
         except NotText:
             raise _Uncountable("multimodal", "a message has parts that are not text") from None
+        except OwnTemplate:
+            # The engine refuses it itself, unless it was told to trust its clients' templates.
+            text = "the request brings its own chat template"
+            raise _Uncountable("own_template", text) from None
         if isinstance(rendered, list):
             return (len(rendered),)
         return (self._tokenizer.length(rendered, flag(body, "add_special_tokens", False)),)
@@ -120,7 +124,13 @@ class Counter:
             return Direct("echo", "echo needs the whole prompt on one engine")
         for key in ("max_tokens", "max_completion_tokens"):
             limit = body.get(key)
-            if limit is not None and (not isinstance(limit, int | float) or limit < 1):
+            if limit is None:
+                continue
+            # NaN and Infinity, which Python reads as JSON, are no whole numbers either.
+            whole = limit.is_integer() if isinstance(limit, float) else isinstance(limit, int)
+            if not whole:
+                return Direct("invalid", f"{key} is not a number of tokens")
+            if limit < 1:
                 return Direct("invalid", f"{key} allows no token")
         if self._max_len is not None:
             room = self._max_len - output_limit(route, body)

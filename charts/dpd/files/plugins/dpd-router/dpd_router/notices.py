@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,15 @@ from .lmcache import Notice, read_notice
 from .metrics import Metrics
 
 _log = logging.getLogger(__name__)
+
+# A notice has some hundred bytes; ZeroMQ cuts the connection of a peer that sends more than this.
+MAX_NOTICE_BYTES = 65536
+# Notices that may wait in memory, for each engine; after that the engine waits.
+MAX_WAITING_NOTICES = 10_000
+# Messages taken in a row before requests get their turn.
+BURST = 64
+# Seconds between two log lines about messages that are no notices.
+LOG_EVERY_SECONDS = 1.0
 
 
 class TransferFailed(Exception):
@@ -69,6 +79,7 @@ class Notices:
         self._metrics = metrics
         self._landings: dict[str, Landing] = {}
         self._socket: zmq.asyncio.Socket | None = None
+        self._quiet_until = 0.0
 
     @contextmanager
     def expected(self, transfer_id: str) -> Iterator[Landing]:
@@ -82,13 +93,15 @@ class Notices:
             self._metrics.transfers_waiting.set(len(self._landings))
             landing.forget()
 
-    def take(self, message: bytes) -> None:
+    def take(self, *parts: bytes) -> None:
         """Take in one message from an engine; a strange one is counted and dropped."""
         try:
+            (message,) = parts
             notice = read_notice(message)
-        except ValueError as error:
+        except Exception as error:
+            # Whatever decoding leads to (too deep a nesting too): anybody may send anything here.
             self._metrics.notices_invalid.inc()
-            _log.warning("ignoring a message that is no notice: %s", error)
+            self._complain(error)
             return
         landing = self._landings.get(notice.req_id)
         if landing is None:
@@ -96,6 +109,12 @@ class Notices:
             _log.debug("ignoring a notice for the unknown transfer %.100r", notice.req_id)
             return
         landing.note(notice)
+
+    def _complain(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + LOG_EVERY_SECONDS
+            _log.warning("ignoring a message that is no notice: %s", error)
 
     def bind(self, ip: str, port: int) -> None:
         """Open the socket for notices.
@@ -105,7 +124,8 @@ class Notices:
         """
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, MAX_WAITING_NOTICES)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_NOTICE_BYTES)
         self._socket.setsockopt(zmq.IPV6, 1 if ":" in ip else 0)
         address = f"tcp://{join_address(ip, port)}"
         try:
@@ -117,7 +137,10 @@ class Notices:
         """Take in messages; runs until cancelled."""
         assert self._socket is not None, "bind first"
         while True:
-            self.take(await self._socket.recv())
+            for _ in range(BURST):
+                self.take(*await self._socket.recv_multipart())
+            # Receiving what is there already does not let other tasks run.
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Close the socket."""

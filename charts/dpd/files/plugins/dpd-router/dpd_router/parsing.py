@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,8 +45,20 @@ def parse(raw: bytes) -> Parsed:
     if not isinstance(body, dict):
         raise BadRequest("The request body must be a JSON object.")
     if strip_transfer_keys(body):
-        return Parsed(body, json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        return Parsed(body, write(body))
     return Parsed(body, raw)
+
+
+def write(body: Mapping[str, Any]) -> bytes:
+    """Write a request body as JSON.
+
+    Raises:
+        BadRequest: it is nested too deeply, though reading it was just possible.
+    """
+    try:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except RecursionError:
+        raise BadRequest("The request body is nested too deeply.") from None
 
 
 def strip_transfer_keys(body: dict[str, Any]) -> bool:

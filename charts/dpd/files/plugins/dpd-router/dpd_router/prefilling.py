@@ -5,12 +5,11 @@ Nothing here may change the prompt's tokens: the decoder finds the KV by them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from .counting import Prompt
-from .parsing import Route
+from .parsing import Route, write
 
 # What an engine refuses, or cannot finish, when it may generate one token only and must not
 # stream; none of it changes the prompt.
@@ -52,6 +51,9 @@ def prefill_body(
         prompt: the one prompt of this leg; None for chat.
         truncate_to: the prompt limit in tokens that the client's request leads to.
         transfer_params: the KV protocol's fields.
+
+    Raises:
+        BadRequest: the client's request is nested too deeply.
     """
     leg = {key: value for key, value in body.items() if key not in _DROPPED}
     leg |= {"max_tokens": 1, "n": 1, "stream": False}
@@ -64,9 +66,7 @@ def prefill_body(
     if truncate_to is not None:
         # -1 means "what fits beside the output": resolved here, for the output here is shorter.
         leg["truncate_prompt_tokens"] = truncate_to
-    return json.dumps({**leg, **transfer_params}, ensure_ascii=False).encode(
-        "utf-8", "surrogatepass"
-    )
+    return write({**leg, **transfer_params})
 
 
 def _free_tool_choice(leg: dict[str, Any]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import TypeVar
 
 from aiohttp import web
@@ -66,7 +66,7 @@ class Serving:
             Refused: with the answer for the client.
             Aborted: the answer broke off on its way.
         """
-        parsed = await self._parse(trip, await trip.request.read())
+        parsed = await self._parse(trip, await self._read(trip))
         counted = await self._count(trip, route, parsed)
         decision = decide(counted, self._routing)
         self._report(trip, counted, decision)
@@ -85,12 +85,23 @@ class Serving:
             Aborted: the answer broke off on its way.
         """
         trip.path = "passed"
-        raw = await trip.request.read()
+        raw = await self._read(trip)
         if raw:
-            # What is not JSON holds nothing that an engine would take for transfer parameters.
-            with contextlib.suppress(BadRequest):
+            try:
                 raw = (await self._off_loop(len(raw), parse, raw)).forward
+            except BadRequest as error:
+                # A form or a sound holds nothing that an engine takes for transfer parameters;
+                # of what an engine may read as JSON nothing passes that was not looked through.
+                if trip.may_be_json:
+                    raise Refused(400, str(error), code="bad_json") from None
         return await self._relay_to_any(trip, raw, self._choose_decoder())
+
+    async def _read(self, trip: Trip) -> bytes:
+        try:
+            return await trip.request.read()
+        except web.RequestPayloadError as error:
+            text = f"The request body cannot be read: {error}"
+            raise Refused(400, text, code="bad_body") from None
 
     async def _parse(self, trip: Trip, raw: bytes) -> Parsed:
         try:
@@ -146,18 +157,18 @@ class Serving:
 
         def leg(index: int) -> Leg:
             transfer_id = protocol.new_transfer_id()
-            body = prefill_body(
+            body = partial(
+                prefill_body,
                 route,
                 parsed.body,
                 prompt=prompts[index],
                 truncate_to=counted.truncate_to,
                 transfer_params=protocol.transfer_params(transfer_id, decoder),
             )
-            return Leg(transfer_id, body, counted.tokens[index])
+            make_body = partial(self._write, len(parsed.forward), body)
+            return Leg(transfer_id, make_body, counted.tokens[index])
 
-        legs = await self._off_loop(
-            len(parsed.forward), lambda: [leg(index) for index in decision.prompts]
-        )
+        legs = [leg(index) for index in decision.prompts]
         done = await self._transfer.run(
             legs,
             path=trip.path_and_query,
@@ -167,6 +178,12 @@ class Serving:
         trip.prefill_seconds = done.prefill_seconds + done.transfer_seconds
         trip.headers["x-dpd-prefill-seconds"] = f"{done.prefill_seconds:.4f}"
         trip.headers["x-dpd-transfer-seconds"] = f"{done.transfer_seconds:.4f}"
+
+    async def _write(self, size: int, make_body: Callable[[], bytes]) -> bytes:
+        try:
+            return await self._off_loop(size, make_body)
+        except BadRequest as error:
+            raise Refused(400, str(error), code="bad_json") from None
 
     async def _relay_to_any(self, trip: Trip, body: bytes, decoder: Engine) -> web.StreamResponse:
         """Relay from a decoder; one to which no connection can be made is passed over."""

@@ -21,8 +21,8 @@ class Tokenizer(Protocol):
         """Return the number of tokens of a text, with or without the model's special tokens."""
         ...
 
-    def template(self, given: str | None, tools: list[Any] | None) -> str:
-        """Return the chat template for a request.
+    def template(self, tools: list[Any] | None) -> str:
+        """Return the model's chat template for a request with these tools.
 
         Raises:
             ValueError: the model has none.
@@ -64,9 +64,9 @@ class HfTokenizer:
         """
         return len(self._tokenizer.encode(text, add_special_tokens=special_tokens, verbose=False))
 
-    def template(self, given: str | None, tools: list[Any] | None) -> str:
-        """Return the chat template for a request."""
-        return str(self._tokenizer.get_chat_template(given, tools=tools))
+    def template(self, tools: list[Any] | None) -> str:
+        """Return the model's chat template for a request with these tools."""
+        return str(self._tokenizer.get_chat_template(None, tools=tools))
 
     def apply_template(
         self, conversation: list[dict[str, Any]], template: str, options: dict[str, Any]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,16 @@ from .upstream import (
 
 _log = logging.getLogger(__name__)
 
+# Legs of one request that run at once; each holds a body of up to the request's size.
+LEGS_AT_ONCE = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One prompt to be computed; make_body gets the transfer parameters' owner's fields."""
+    """One prompt to be computed; its body is made when its turn has come, for it may be large."""
 
     transfer_id: str
-    body: bytes
+    make_body: Callable[[], Awaitable[bytes]]
     tokens: int
 
 
@@ -72,12 +75,18 @@ class Transfer:
     async def run(
         self, legs: Sequence[Leg], *, path: str, headers: CIMultiDict[str], request_id: str
     ) -> Transferred:
-        """Run all legs at once; return when the KV of every one has landed.
+        """Run all legs, some at once; return when the KV of every one has landed.
 
         Raises:
             Refused: a leg failed; the other legs are dropped.
         """
-        tasks = [asyncio.ensure_future(self._leg(leg, path, headers, request_id)) for leg in legs]
+        turns = asyncio.Semaphore(LEGS_AT_ONCE)
+
+        async def in_turn(leg: Leg) -> Transferred:
+            async with turns:
+                return await self._leg(leg, path, headers, request_id)
+
+        tasks = [asyncio.ensure_future(in_turn(leg)) for leg in legs]
         try:
             done = await asyncio.gather(*tasks)
         finally:
@@ -95,7 +104,7 @@ class Transfer:
         # A leg's id is unique even if clients' are not, and still greps with the request's.
         own["X-Request-Id"] = f"{request_id}-{leg.transfer_id[-32:]}"
         own["Content-Type"] = "application/json"
-        outgoing = Outgoing("POST", path, leg.body, own)
+        outgoing = Outgoing("POST", path, await leg.make_body(), own)
         began = time.monotonic()
         with self._notices.expected(leg.transfer_id) as landing:
             answered: float | None = None
@@ -185,7 +194,7 @@ class Transfer:
     def _check_count(self, body: bytes, counted: int) -> None:
         try:
             engine_count = json.loads(body)["usage"]["prompt_tokens"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return
         if engine_count != counted:
             self._metrics.count_mismatches.inc()

@@ -58,6 +58,12 @@ class Trip:
         return self.request.headers.get("Content-Type", "").lower().split(";")[0]
 
     @property
+    def may_be_json(self) -> bool:
+        """Whether an engine may read the body as JSON; without a content type some paths do."""
+        kind = self.media_type.strip()
+        return kind in ("", "application/json") or kind.endswith("+json")
+
+    @property
     def client_left(self) -> bool:
         """Whether the client has closed its connection."""
         return self.request.transport is None or self.request.transport.is_closing()
