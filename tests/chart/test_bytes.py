@@ -32,7 +32,7 @@ def test_arguments_arrive_as_written(helm: Helm, role: str) -> None:
 
 def test_values_after_a_flag_arrive_as_written(helm: Helm) -> None:
     items = [
-        "--lora-modules",
+        "--override-generation-config",
         "a=/x",
         '{"name": "b"}',
         "--hf-overrides",

@@ -43,6 +43,10 @@ BAD: list[tuple[str, Any]] = [
     ("decode.args.0", 16),
     ("decode.args", "--max-num-seqs=16"),
     ("env.0.value", 1),
+    ("env.0", {"value": "no name"}),
+    ("env.0", {"name": "A", "secretKeyRef": {"name": "s", "key": "k"}}),
+    ("prefill.env.0", {"name": "A", "configMapKeyRef": {"name": "s", "key": "k"}}),
+    ("env.0", {"name": "A", "valueFrom": {"secretRef": {"name": "s"}}}),
     ("env", {"A": "b"}),
     ("prefill.resources.limit", {}),
     ("prefill.resources.limits.nvidia.com/gpu", 0.5),
@@ -69,6 +73,14 @@ BAD: list[tuple[str, Any]] = [
     ("placement.sameAZ", True),
     ("placement.sameZone", "yes"),
     ("commonLabels.team", 5),
+    ("commonLabels.team", "two words"),
+    ("commonLabels", {"-team": "a"}),
+    ("decode.podLabels.team", "a" * 64),
+    ("decode.podLabels", {"Example.com/team": "a"}),
+    ("prefill.nodeSelector.pool", "a/b"),
+    ("router.annotations", {"two words": "a"}),
+    ("router.podAnnotations", {"a" * 64: "a"}),
+    ("kvTransfer.pullTimeoutSeconds", 19),
     ("fullnameOverride", "Not_A_Name"),
     ("enabled", "yes"),
 ]
@@ -91,6 +103,10 @@ GOOD: list[tuple[str, Any]] = [
         {"name": "v", "csi": {"driver": "s3.csi.aws.com", "volumeAttributes": {"a": "b"}}},
     ),
     ("env.0", {"name": "A", "valueFrom": {"fileKeyRef": {"path": "x"}}}),
+    ("env.0", {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
+    ("commonLabels", {"example.com/a.b_c-d": "A.b_c-9", "empty": ""}),
+    ("router.annotations", {"example.com/a": "any text: {}"}),
+    ("kvTransfer.pullTimeoutSeconds", 20),
     ("securityContext.runAsUser", None),
     ("podSecurityContext", {"sysctls": [{"name": "a", "value": "b"}]}),
     ("router.threshold", 0),
@@ -146,6 +162,39 @@ def test_a_good_value_is_taken(place: str, value: Any) -> None:
     assert [error.message for error in errors] == []
 
 
+@pytest.mark.parametrize(
+    ("reference", "helm4_says", "helm3_says"),
+    [
+        (
+            {"secretKeyRef": {"name": "s", "key": "k"}},
+            "at '/decode/env/0': additional properties 'secretKeyRef' not allowed",
+            "decode.env.0: Additional property secretKeyRef is not allowed",
+        ),
+        (
+            {"configMapKeyRef": {"name": "s", "key": "k"}},
+            "at '/decode/env/0': additional properties 'configMapKeyRef' not allowed",
+            "decode.env.0: Additional property configMapKeyRef is not allowed",
+        ),
+        (
+            {"valueFrom": {"secretKeyRef": {"name": "s"}}},
+            "at '/decode/env/0/valueFrom/secretKeyRef': missing property 'key'",
+            "decode.env.0.valueFrom.secretKeyRef: key is required",
+        ),
+        (
+            {"valueFrom": {"secretKeyRef": {"key": "k"}}},
+            "at '/decode/env/0/valueFrom/secretKeyRef': missing property 'name'",
+            "decode.env.0.valueFrom.secretKeyRef: name is required",
+        ),
+    ],
+)
+def test_a_reference_in_an_environment_is_refused_in_these_words(
+    helms: dict[str, Helm], reference: Values, helm4_says: str, helm3_says: str
+) -> None:
+    values = {"decode": {"env": [{"name": "A", **reference}]}}
+    assert helm4_says in helms["helm4"].refusal(values)
+    assert helm3_says in helms["helm3"].refusal(values)
+
+
 def test_the_schema_needs_no_other_document() -> None:
     references = re.findall(r'"\$ref": "(.*?)"', json.dumps(SCHEMA))
     assert references
@@ -173,7 +222,6 @@ def test_every_map_that_lists_its_keys_takes_no_others() -> None:
 
     walk(SCHEMA, "")
     assert passed_through == [
-        "/definitions/env/items",
         "/definitions/volumes/items",
         "/definitions/volumeMounts/items",
     ]

@@ -53,6 +53,16 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- toJson (dict "groups" (concat $groups $own.groups)) -}}
 {{- end -}}
 
+{{/* Which of .flags, a part of files/flags.yaml, a role's arguments hold, as JSON {"flags": […]}. */}}
+{{- define "dpd.args.present" -}}
+{{- $flags := index (.root.Files.Get "files/flags.yaml" | fromYaml) .flags -}}
+{{- $found := list -}}
+{{- range (include "dpd.args.merged" . | fromJson).groups -}}
+{{- with include "dpd.args.owned" (dict "name" .name "flags" $flags) }}{{ $found = append $found . }}{{ end -}}
+{{- end -}}
+{{- toJson (dict "flags" (uniq $found)) -}}
+{{- end -}}
+
 {{/* Everything after "vllm serve" for a role, as JSON {"items": […]}. */}}
 {{- define "dpd.args" -}}
 {{- $values := .root.Values -}}

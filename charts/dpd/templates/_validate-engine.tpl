@@ -8,11 +8,22 @@
 {{- $before := list -}}
 {{- range $group := $parsed.groups -}}
 {{- $item := first $group.items -}}
+{{- if and (regexMatch "^-[nqr][^=\\s]" $item) (eq $group.name (regexFind "^[^=\\s]+" $item)) -}}
+{{- printf "\n- %s: %q hides its value; write %q" $key $item (printf "%s=%s" (get $facts.aliases (substr 0 2 $item)) (substr 2 -1 $item)) -}}
+{{- end -}}
 {{- if regexMatch "^[^=]*\\s" $item -}}
 {{- printf "\n- %s: %q has a space in its flag; write %s" $key $item (regexReplaceAll "\\s+" $item "=" | quote) -}}
 {{- end -}}
 {{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.owned) -}}
 {{- printf "\n- %s: %q is not for setting, since the chart owns %s; %s" $key $item . (get $facts.owned .) -}}
+{{- end -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.refused) -}}
+{{- printf "\n- %s: %q is not for setting; %s" $key $item (get $facts.refused .) -}}
+{{- end -}}
+{{- if $.component -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.sharedOnly) -}}
+{{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; %s" $key $item (get $facts.sharedOnly .) -}}
+{{- end -}}
 {{- end -}}
 {{- if has $.component (list "" "decode") -}}
 {{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.ownedByDecode) -}}
@@ -26,18 +37,21 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Flags that must be equal on both roles. */}}
+{{/* Flags that must be equal on both roles; of a JSON flag, the whole and then its parts. */}}
 {{- define "dpd.validate.agreement" -}}
 {{- $facts := .Files.Get "files/flags.yaml" | fromYaml -}}
-{{- $given := dict -}}
-{{- range $component := list "prefill" "decode" -}}
+{{- $given := dict "prefill" (deepCopy $facts.agree) "decode" (deepCopy $facts.agree) -}}
+{{- range $component, $values := $given -}}
 {{- range (include "dpd.args.merged" (dict "root" $ "component" $component) | fromJson).groups -}}
-{{- $_ := set $given (printf "%s %s" $component .flag) (join " " .items | regexFind "[= ].*" | trimAll "= ") -}}
+{{- $flag := include "dpd.args.owned" (dict "name" .name "flags" $facts.agree) -}}
+{{- $value := join " " .items | regexFind "[= ].*" | trimAll "= " -}}
+{{- if and $flag (ne .flag .name) }}{{ $value = printf "%s %s=%s" (get $values $flag) (trimPrefix .name .flag) $value | trim }}{{ end -}}
+{{- if $flag }}{{ $_ := set $values $flag $value }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- range $flag := $facts.agree -}}
-{{- $prefill := get $given (printf "prefill %s" $flag) -}}
-{{- $decode := get $given (printf "decode %s" $flag) -}}
+{{- range $flag, $_ := $facts.agree -}}
+{{- $prefill := get $given.prefill $flag -}}
+{{- $decode := get $given.decode $flag -}}
 {{- if ne $prefill $decode -}}
 {{- printf "\n- args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in args" $flag $prefill $decode -}}
 {{- end -}}
@@ -52,6 +66,26 @@
 {{- if and (include "dpd.isDevice" $name) (hasKey $requests $name) (ne (toString $limit) (get $requests $name | toString)) -}}
 {{- printf "\n- %sresources: %s is %v in requests and %v in limits, but must be equal; give it in limits only" $.at $name (get $requests $name) $limit -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Why the instance types do not say how many of a device there are. */}}
+{{- define "dpd.validate.instance" -}}
+{{- $catalogue := .root.Files.Get "files/instances.yaml" | fromYaml -}}
+{{- $types := .root.Values.instanceTypes -}}
+{{- $limit := printf "%sresources.limits.\"%s\"" .at .device -}}
+{{- $unknown := list -}}
+{{- $counts := list -}}
+{{- range $types -}}
+{{- $type := get $catalogue (trimPrefix "ml." .) -}}
+{{- if not $type }}{{ $unknown = append $unknown . }}{{ else }}{{ $counts = append $counts (get $type $.count) }}{{ end -}}
+{{- end -}}
+{{- if $unknown -}}
+{{- printf "\n- instanceTypes: %s is not in files/instances.yaml, so its number of %s is not known; set %s by hand, or choose of %s" (join ", " $unknown) .device $limit (keys $catalogue | sortAlpha | join ", ") -}}
+{{- else if has nil $counts -}}
+{{- printf "\n- instanceTypes: no one number of %s is known for %s; set %s" .device (join ", " $types) $limit -}}
+{{- else -}}
+{{- printf "\n- instanceTypes: %s have different numbers of %s (%s); set %s to one that each has, or choose types with equal numbers" (join ", " $types) .device (join ", " $counts) $limit -}}
 {{- end -}}
 {{- end -}}
 
@@ -72,7 +106,7 @@
 {{- end -}}
 {{- else if and $types (not (include "dpd.resources.given" (dict "scope" $ "name" $name))) -}}
 {{- $unknown = append $unknown $name -}}
-{{- printf "\n- instanceTypes: no one number of %s is known for %s; set %sresources.limits.\"%s\"" $name (join ", " $types) $.at $name -}}
+{{- include "dpd.validate.instance" (dict "root" $.root "at" $.at "device" $name "count" $count) -}}
 {{- end -}}
 {{- end -}}
 {{- $gpus := get $resources.limits "nvidia.com/gpu" | int64 -}}

@@ -4,14 +4,14 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 */}}
 {{- define "dpd.validate" -}}
 {{- $problems := "" -}}
-{{- range list "names" "ports" "agreement" -}}
+{{- range list "names" "ports" "times" "agreement" -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $) -}}
 {{- end -}}
 {{- range $component := list "" "prefill" "decode" "router" -}}
 {{- $values := ternary $.Values (get $.Values $component) (empty $component) -}}
 {{- $at := empty $component | ternary "" (printf "%s." $component) -}}
 {{- $scope := dict "root" $ "component" $component "values" $values "at" $at -}}
-{{- $checks := list "labels" "env" "args" "volumes" "devices" -}}
+{{- $checks := list "labels" "repository" "env" "args" "volumes" "devices" -}}
 {{- if $component }}{{ $checks = concat $checks (list "image" "probes") }}{{ end -}}
 {{- if has $component (list "prefill" "decode") }}{{ $checks = append $checks "resources" }}{{ end -}}
 {{- range $checks -}}
@@ -29,6 +29,22 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $grace := int64 .Values.router.terminationGracePeriodSeconds -}}
 {{- if lt (float64 $grace) (addf .Values.router.timeouts.drainSeconds 5) -}}
 {{- printf "\n- router.terminationGracePeriodSeconds: %d is too short for router.timeouts.drainSeconds (%v) and 5 seconds before it; set it to %v or more" $grace .Values.router.timeouts.drainSeconds (addf .Values.router.timeouts.drainSeconds 5) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Times of a transfer, and the threshold that leads to one. */}}
+{{- define "dpd.validate.times" -}}
+{{- $transfer := .Values.router.timeouts.transferSeconds -}}
+{{- $pull := int64 .Values.kvTransfer.pullTimeoutSeconds -}}
+{{- $allocation := int64 .Values.kvTransfer.allocationTimeoutSeconds -}}
+{{- if lt (float64 $pull) (float64 $transfer) -}}
+{{- printf "\n- kvTransfer.pullTimeoutSeconds: %d is less than router.timeouts.transferSeconds (%v), so KV could be freed before its request comes; set it to %v or more" $pull $transfer (ceil $transfer) -}}
+{{- end -}}
+{{- if gt (float64 $allocation) (float64 $transfer) -}}
+{{- printf "\n- kvTransfer.allocationTimeoutSeconds: %d is more than router.timeouts.transferSeconds (%v), so the router would give up before the prefiller does; set it to %v or less" $allocation $transfer (floor $transfer) -}}
+{{- end -}}
+{{- if and (eq .Values.router.mode "threshold") (gt (int64 .Values.router.threshold) (int64 .Values.model.maxLen)) -}}
+{{- printf "\n- router.threshold: %d is more than model.maxLen (%d), so no prompt could reach it; lower it, or set router.mode to never" (int64 .Values.router.threshold) (int64 .Values.model.maxLen) -}}
 {{- end -}}
 {{- end -}}
 
@@ -72,6 +88,15 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- end -}}
 {{- end -}}
 
+{{- define "dpd.validate.repository" -}}
+{{- $repository := (.values.image | default dict).repository | default "" -}}
+{{- if contains "@" $repository -}}
+{{- printf "\n- %simage.repository: %q holds a digest; set image.digest instead" .at $repository -}}
+{{- else if regexMatch ":[^/]*$" $repository -}}
+{{- printf "\n- %simage.repository: %q holds a tag; set image.tag instead" .at $repository -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "dpd.validate.env" -}}
 {{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
 {{- $seen := list -}}
@@ -79,6 +104,9 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $instead := "" -}}
 {{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $instead = $instead | default .instead }}{{ end }}{{ end -}}
 {{- if $instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name $instead }}{{ end -}}
+{{- if and (hasKey $variable "value") (hasKey $variable "valueFrom") -}}
+{{- printf "\n- %senv: %s has value and valueFrom, but takes one; remove the other" $.at $variable.name -}}
+{{- end -}}
 {{- if has $variable.name $seen }}{{ printf "\n- %senv: %s is given twice; keep one" $.at $variable.name }}{{ end -}}
 {{- $seen = append $seen $variable.name -}}
 {{- end -}}
