@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +23,9 @@ HELMS = ("helm3", "helm4")
 class Runner:
     """Runs one step's commands in the checkout, with their output in the step's log."""
 
-    def __init__(self, name: str, cache: Path, clock: Clock) -> None:
+    def __init__(self, name: str, cache: Path, scratch: Path, clock: Clock) -> None:
         self.cache = cache
-        self.scratch = cache / "test" / name
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch = scratch / name
         self.scratch.mkdir(parents=True)
         self.log = self.scratch / "log"
         self.log.touch()
@@ -64,6 +65,16 @@ class Runner:
 
     def _note(self) -> str:
         return f"{self._name}: {tail(self.log, 1)}"
+
+
+def scratch_folder(cache: Path) -> Path:
+    """A new folder for one run's logs and reports; those of runs older than three days go."""
+    runs = cache / "test"
+    runs.mkdir(parents=True, exist_ok=True)
+    for run_folder in runs.iterdir():
+        if time.time() - run_folder.stat().st_mtime > 3 * 24 * 3600:
+            shutil.rmtree(run_folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs))
 
 
 @dataclass(frozen=True)
