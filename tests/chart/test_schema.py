@@ -195,6 +195,42 @@ def test_a_reference_in_an_environment_is_refused_in_these_words(
     assert helm3_says in helms["helm3"].refusal(values)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "helm4_says", "helm3_says"),
+    [
+        (
+            "decode.podLabels",
+            {"-team": "a"},
+            "at '/decode/podLabels': additional properties '-team' not allowed",
+            "decode.podLabels: Additional property -team is not allowed",
+        ),
+        (
+            "commonLabels.team",
+            "two words",
+            "at '/commonLabels/team': 'two words' does not match pattern ",
+            "commonLabels.team: Does not match pattern ",
+        ),
+        (
+            "router.annotations",
+            {"two words": "a"},
+            "at '/router/annotations': additional properties 'two words' not allowed",
+            "router.annotations: Additional property two words is not allowed",
+        ),
+        (
+            "kvTransfer.pullTimeoutSeconds",
+            19,
+            "at '/kvTransfer/pullTimeoutSeconds': minimum: got 19, want 20",
+            "kvTransfer.pullTimeoutSeconds: Must be greater than or equal to 20",
+        ),
+    ],
+)
+def test_labels_and_times_are_refused_in_these_words(
+    helms: dict[str, Helm], place: str, value: Any, helm4_says: str, helm3_says: str
+) -> None:
+    assert helm4_says in helms["helm4"].refusal(nest(place, value))
+    assert helm3_says in helms["helm3"].refusal(nest(place, value))
+
+
 def test_the_schema_needs_no_other_document() -> None:
     references = re.findall(r'"\$ref": "(.*?)"', json.dumps(SCHEMA))
     assert references
