@@ -15,7 +15,7 @@ from dpd_vllm.buffer import Usage
 
 
 class TransferStats(KVConnectorStats):
-    """A `buffer.Usage`; of several ranks, the one with the fewest free pages."""
+    """A `buffer.Usage`: the one reported last, of whichever rank."""
 
     @classmethod
     def of(cls, usage: Usage) -> TransferStats:

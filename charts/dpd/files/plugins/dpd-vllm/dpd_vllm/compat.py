@@ -66,8 +66,8 @@ def _install_cpu_connector() -> None:
     # LMCache 0.4 counts GPUs to tell nodes apart; all ranks of a CPU engine are on one node.
     no_gpu = SimpleNamespace(device_count=lambda: 1 << 16, set_device=lambda index: None)
     vllm_utils.get_vllm_torch_dev = lambda: (no_gpu, "cpu")
-    # LMCache 0.4 reads the hidden size off the GPU's KV shape.
-    KVLayerGroupInfo.hidden_dim_size = property(lambda group: _hidden_dim(group.shape))
+    # LMCache 0.4 reads the hidden size off the GPU's KV shape; a CPU's is as split_kv says.
+    KVLayerGroupInfo.hidden_dim_size = property(lambda group: group.shape[2] * group.shape[4])
 
 
 def _calm_nixl() -> None:
@@ -113,12 +113,6 @@ def split_kv(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     blocks, heads, block_size, both = cache.shape  # later: K and V of a block side by side
     halves = cache.view(blocks, heads, 2 * block_size, both // 2)
     return halves[:, :, :block_size], halves[:, :, block_size:]
-
-
-def _hidden_dim(shape: torch.Size) -> int:
-    if len(shape) == 5:
-        return shape[2] * shape[4]
-    return shape[1] * shape[3] // 2
 
 
 def page_allocator(backend: Any) -> Any:
