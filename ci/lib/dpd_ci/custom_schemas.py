@@ -3,7 +3,8 @@
 usage: python -m dpd_ci.custom_schemas METADATA FOLDER CRD.yaml…
 
 Each version becomes FOLDER/<group>/<kind>_<version>.json. METADATA is what the schemas of
-their `metadata` refer to. Rules in CEL (`x-kubernetes-validations`) have no counterpart and are left out.
+their `metadata` refer to. Rules in CEL (`x-kubernetes-validations`) have no counterpart and
+are left out.
 """
 
 from __future__ import annotations
