@@ -33,7 +33,7 @@ def assert_all_equal(rows: list[list[str]]) -> None:
     assert all(row[-1] == "yes" for row in rows)
 
 
-# Before the fixture's demo, so that no more than three engines run at once.
+# Before the fixture, so that no two demos are up at once.
 def test_the_demo_that_ends_by_itself_ends_well() -> None:
     assert "make demo ONCE=1" in commands()
     done = subprocess.run(
