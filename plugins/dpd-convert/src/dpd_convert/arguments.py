@@ -165,6 +165,10 @@ def _write(
         return
     if key == "model.tokenizer" and value in (folders.new, conversion.written("model.name")):
         return  # what the chart takes by itself
+    source = conversion.written("model.source.type")
+    if key == "model.revision" and source != "huggingFace":
+        conversion.leave(SHARED, str(flag), f"only Hugging Face has revisions, {source} has none")
+        return
     if key == "model.revision" and conversion.written(key) not in ("", value):
         reason = "huggingFaceModel.commitSHA is another, and was taken; set model.revision"
         conversion.leave(SHARED, str(flag), reason)

@@ -1,4 +1,4 @@
-"""The shared store of KV beside the prefillers."""
+"""The caches of KV beside the prefillers' GPUs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ _REDIS_PORT = 6379
 
 
 def convert(conversion: Conversion) -> None:
-    """Write the shared store, when there is one."""
+    """Write whether prefillers keep KV in their memory, and the store that they share."""
     backend = conversion.get(f"{_SPEC}.l2CacheBackend")
     url = conversion.get(f"{_SPEC}.l2CacheLocalUrl")
+    first = conversion.get("kvCacheSpec.enableL1Cache")
+    if first is not None:
+        conversion.set("cache.l1.enabled", first)
     if not conversion.get("kvCacheSpec.enableL2Cache"):
         for path, value in (("l2CacheBackend", backend), ("l2CacheLocalUrl", url)):
             if value:
@@ -34,6 +37,12 @@ def convert(conversion: Conversion) -> None:
                 conversion.leave(path, value, reason)
         return
     conversion.set("cache.l2.type", "redis")
+    if first is False:
+        reason = (
+            "a store is behind the cache in memory, which stays on; cache.l1.sizeGiB is its size"
+        )
+        conversion.leave("kvCacheSpec.enableL1Cache", first, reason)
+    conversion.set("cache.l1.enabled", True)
     parts = urlsplit(url if "//" in url else f"redis://{url}")
     plain = parts.scheme == "redis" and not (parts.path.strip("/") or parts.query)
     if plain and parts.hostname and not (parts.username or parts.password):

@@ -83,7 +83,9 @@ def convert(conversion: Conversion, arguments: Arguments) -> Folders:
             "describe-file-systems` shows both"
         )
     _write_access(conversion, kind)
-    return _write_path(conversion, kind, arguments)
+    folders = _write_path(conversion, kind, arguments)
+    _leave_mount(conversion, kind, folders)
+    return folders
 
 
 def _leave_other_sources(conversion: Conversion, kind: str, chosen: str) -> None:
@@ -133,6 +135,20 @@ def _write_path(conversion: Conversion, kind: str, arguments: Arguments) -> Fold
         # Only the model is copied, so that the mount has nothing else.
         return Folders(old + "".join(below[:1]), _MOUNT)
     return Folders(old, f"{_MOUNT}/{place}".rstrip("/"))
+
+
+def _leave_mount(conversion: Conversion, kind: str, folders: Folders) -> None:
+    """Say where the model is now, unless it is still at the manifest's own mount."""
+    mount = "worker.modelVolumeMount"
+    if (name := conversion.get(f"{mount}.name")) and kind != "kubernetesVolume":
+        conversion.leave(f"{mount}.name", name, "the chart has a volume of its own for the model")
+    if path := conversion.get(f"{mount}.mountPath"):
+        if folders.new:
+            reason = f"the model is at {folders.new}, and paths below the old folder say so now"
+            conversion.leave(f"{mount}.mountPath", path, reason)
+        elif kind == "huggingface":
+            reason = "engines fetch the model into HF_HOME; nothing to do unless something reads it"
+            conversion.leave(f"{mount}.mountPath", path, reason)
 
 
 def _write_volume(conversion: Conversion) -> None:

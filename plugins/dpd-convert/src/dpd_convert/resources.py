@@ -27,6 +27,7 @@ def convert(conversion: Conversion) -> None:
     selectors = {role: conversion.get(f"{at}.nodeSelector") for role, at in ROLES.items()}
     _write_both(conversion, "nodeSelector", selectors)
     _say_added(conversion, asked, node)
+    _choose_backend(conversion, asked)
     for role, at in ROLES.items():
         replicas = conversion.get(f"{at}.replicas")
         if replicas is None:
@@ -94,6 +95,19 @@ def _beyond(asked: Mapping[str, Any], node: Mapping[str, int], ranks: int) -> di
         }
         limits = {name: amount for name, amount in limits.items() if given.get(name) != amount}
     return {kind: part for kind, part in {**asked, "limits": limits}.items() if part}
+
+
+def _choose_backend(conversion: Conversion, asked: Mapping[str, Any]) -> None:
+    """Write how KV moves when neither role has EFA devices: what LIBFABRIC did is TCP then."""
+    catalogue = conversion.chart.instances
+    types = [name.removeprefix("ml.") for name in conversion.written("instanceTypes")]
+    given = any(catalogue.get(name, {}).get("efa") for name in types)
+    if not any(found["limits"].get(EFA, given) for found in asked.values()):
+        conversion.set("kvTransfer.backend", "UCX")
+        conversion.note(
+            f"neither role asks for {EFA}, so KV goes over TCP, by kvTransfer.backend UCX; ask for "
+            "EFA devices in engines.resources.limits and set it to LIBFABRIC if the nodes have some"
+        )
 
 
 def _say_added(conversion: Conversion, asked: Mapping[str, Any], node: Mapping[str, int]) -> None:
