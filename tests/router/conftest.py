@@ -51,9 +51,12 @@ class Stage:
         self._routers: list[Router] = []
 
     async def engines(self, prefill: int = 1, decode: int = 1, host: str = HOST) -> None:
-        for wanted, engines in ((prefill, self.prefillers), (decode, self.decoders)):
+        for role, wanted, engines in (
+            ("prefill", prefill, self.prefillers),
+            ("decode", decode, self.decoders),
+        ):
             for _ in range(wanted):
-                engine = StubEngine(host)
+                engine = StubEngine(role, host)
                 await engine.start()
                 engines.append(engine)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+
 MODEL = "tiny"
 CREATED = 1764000000
 
@@ -174,6 +176,29 @@ class Answers:
     @staticmethod
     def error(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:
         return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+    @staticmethod
+    def metrics(role: str, revision: str | None) -> bytes:
+        """A page of the engine's metrics; without a revision that of an engine without dpd-vllm."""
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        labels = ["model_name", "engine"]
+        running = Gauge(
+            "vllm:num_requests_running",
+            "Number of requests in model execution batches.",
+            labels,
+            registry=registry,
+        )
+        running.labels(MODEL, "0").set(0)
+        if revision is not None:
+            info = Gauge(
+                "dpd:engine_info",
+                "What this engine is: KV passes only between engines of one revision.",
+                [*labels, "revision", "role"],
+                registry=registry,
+            )
+            info.labels(MODEL, "0", revision, role).set(1)
+        return generate_latest(registry)
 
     @staticmethod
     def models() -> dict[str, Any]:

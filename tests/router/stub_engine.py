@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,16 +62,22 @@ class Behaviour:
     pause: float = 0.0
     prompt_tokens: int = 7
     healthy: bool = True
+    # What /metrics says; None for an engine that does not tell its revision.
+    revision: str | None = "0123456789ab"
+    # Instead of the usual page of metrics.
+    metrics: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
 
 
 class StubEngine:
     """One engine on one address."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, role: str, host: str = "127.0.0.1") -> None:
+        self.role = role
         self.host = host
         self.port = 0
         self.does = Behaviour()
         self.seen: list[Seen] = []
+        self.metrics_read = 0
         self.open = 0
         self.most_open = 0
         self._runner: web.AppRunner | None = None
@@ -89,6 +95,7 @@ class StubEngine:
     async def start(self, port: int = 0, keepalive: float = 90.0) -> None:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
         app.router.add_route("*", "/{tail:.*}", self._answer)
         self._runner = web.AppRunner(
@@ -108,13 +115,21 @@ class StubEngine:
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        for socket in self._sockets.values():
-            socket.close(0)
+        while self._sockets:
+            self._sockets.popitem()[1].close(0)
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=200 if self.does.healthy else 503)
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        self.metrics_read += 1
+        if self.does.metrics is not None:
+            return await self.does.metrics(request)
+        page = Answers.metrics(self.role, self.does.revision)
+        headers = {"Content-Type": "text/plain; version=1.0.0; charset=utf-8"}
+        return web.Response(body=page, headers=headers)
 
     async def _models(self, request: web.Request) -> web.Response:
         self.seen.append(Seen(request.raw_path, b"", CIMultiDict(request.headers)))

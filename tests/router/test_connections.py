@@ -69,7 +69,7 @@ class Fickle:
                 if line.startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             await reader.readexactly(length)
-            if b"get /health" not in head:
+            if not head.startswith((b"get /health", b"get /metrics")):
                 if answered >= self._answers:
                     self.closed_on_reuse += 1
                     break
@@ -116,7 +116,7 @@ async def test_a_request_on_a_new_connection_is_not_tried_again(stage: Stage) ->
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        if head.startswith(b"GET /health"):
+        if head.startswith((b"GET /health", b"GET /metrics")):
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
         else:
             posts.append(head)

@@ -33,20 +33,20 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"t
 def test_the_decision_follows_mode_and_threshold(
     mode: Any, tokens: tuple[int, ...], code: str, prompts: tuple[int, ...]
 ) -> None:
-    decision = decide(Counted(tokens), Routing(mode, 4096))
+    decision = decide(Counted(tokens), Routing(mode, 4096), paired=True)
     assert (decision.code, decision.prompts) == (code, prompts)
     assert decision.path == ("disaggregated" if prompts else "direct")
 
 
 def test_a_threshold_of_zero_disaggregates_every_prompt_that_has_tokens() -> None:
-    assert decide(Counted((1,)), Routing("threshold", 0)).prompts == (0,)
-    assert decide(Counted((0,)), Routing("threshold", 0)).prompts == ()
+    assert decide(Counted((1,)), Routing("threshold", 0), paired=True).prompts == (0,)
+    assert decide(Counted((0,)), Routing("threshold", 0), paired=True).prompts == ()
 
 
 @pytest.mark.parametrize("mode", ["always", "threshold"])
 def test_what_cannot_be_transferred_goes_direct_in_every_mode(mode: Any) -> None:
     counted = Counted((5000,), Direct("echo", "why"))
-    decision = decide(counted, Routing(mode, 10))
+    decision = decide(counted, Routing(mode, 10), paired=True)
     assert (decision.code, decision.reason, decision.prompts) == ("echo", "why", ())
 
 

@@ -29,6 +29,18 @@ def tokens(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2].lower() if "." in found[1] else found[2]])
 
 
+def positive(text: str) -> int:
+    """Return a number of GPUs.
+
+    Raises:
+        ValueError: it is none, or less than one.
+    """
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 # Flags that are values here, the same for both roles.
 VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--served-model-name": ("model.servedName", str),
@@ -36,8 +48,8 @@ VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--revision": ("model.revision", str),
     "--max-model-len": ("model.maxLen", tokens),
     "--dtype": ("model.dtype", str),
-    "--tensor-parallel-size": ("model.tensorParallelSize", int),
-    "--pipeline-parallel-size": ("model.pipelineParallelSize", int),
+    "--tensor-parallel-size": ("model.tensorParallelSize", positive),
+    "--pipeline-parallel-size": ("model.pipelineParallelSize", positive),
 }
 
 
@@ -71,7 +83,7 @@ class Arguments:
 def read(conversion: Conversion) -> Arguments:
     """Take the command lines of a manifest apart."""
     shared = shared_words(conversion)
-    roles = {role: [str(item) for item in conversion.get(at) or []] for role, at in ROLES.items()}
+    roles = {role: conversion.texts(at) for role, at in ROLES.items()}
     arguments = Arguments([], {role: [] for role in roles})
     for path, flags, given in (
         (SHARED, arguments.shared, shared),
@@ -161,7 +173,7 @@ def _write(
     try:
         value = read_value(flag.value)
     except ValueError:
-        conversion.leave(SHARED, str(flag), f"no number; set {key}")
+        conversion.leave(SHARED, str(flag), f"not a number that {key} takes; set it")
         return
     if key == "model.tokenizer" and value in (folders.new, conversion.written("model.name")):
         return  # what the chart takes by itself

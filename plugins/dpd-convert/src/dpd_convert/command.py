@@ -11,8 +11,8 @@ _MODULE = "vllm.entrypoints.openai.api_server"
 
 def shared_words(conversion: Conversion) -> list[str]:
     """Return the arguments of vLLM that both roles share; write the folder of its program."""
-    command = [str(word) for word in conversion.get("worker.command") or []]
-    words = [*command, *(str(word) for word in conversion.get("worker.args") or [])]
+    command = conversion.texts("worker.command")
+    words = [*command, *conversion.texts("worker.args")]
     program = words[0] if words else ""
     if PurePosixPath(program).name == "vllm" and words[1:2] == ["serve"]:
         _write_folder(conversion, program)

@@ -9,7 +9,7 @@ from typing import Any
 from .chart import Chart
 from .errors import ConvertError
 from .reading import Manifest
-from .shapes import a_map, maps
+from .shapes import a_map, maps, texts
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,14 @@ class Conversion:
             ConvertError: it is no such list.
         """
         return maps(self.get(path), f"spec.{path}")
+
+    def texts(self, path: str) -> list[str]:
+        """Return a list of texts of the spec; an empty one when it is not there.
+
+        Raises:
+            ConvertError: it has something else.
+        """
+        return texts(self.get(path), f"spec.{path}")
 
     def required(self, path: str) -> Any:
         """Return a field of the manifest's spec.

@@ -11,7 +11,7 @@ def convert(conversion: Conversion) -> None:
     """Write instance types, placement and the threshold."""
     if kind := conversion.get("instanceType"):
         conversion.set("instanceTypes", [kind])
-    elif not conversion.get("instanceTypes"):
+    elif not conversion.texts("instanceTypes"):
         conversion.set("instanceTypes", [])
     zone = conversion.get("pdSpec.topologySpec.availabilityZone")
     group = conversion.get("pdSpec.topologySpec.placementGroup")

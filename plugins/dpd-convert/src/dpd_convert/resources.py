@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .conversion import Conversion
+from .errors import ConvertError
 from .shapes import a_map
 
 ROLES = {"prefill": "pdSpec.prefillSpec", "decode": "pdSpec.decodingSpec"}
@@ -62,8 +63,14 @@ def _asked(resources: Mapping[str, Any], at: str) -> dict[str, Any]:
     out: dict[str, Any] = {"requests": {}, "limits": {}}
     for kind in ("requests", "limits"):
         for name, amount in a_map(resources.get(kind), f"spec.{at}.resources.{kind}").items():
-            if "/" in name and str(amount).isdecimal():
-                amount = int(amount)
+            if amount is None:
+                continue
+            if "/" in name and not str(amount).isdecimal():
+                raise ConvertError(
+                    f"spec.{at}.resources.{kind}.{name} is {amount!r}, but devices come in whole "
+                    "numbers; correct it"
+                )
+            amount = int(amount) if "/" in name else amount
             out["limits" if _is_device(name) else kind][name] = amount
     if claims := resources.get("claims"):
         out["claims"] = claims

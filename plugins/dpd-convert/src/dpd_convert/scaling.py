@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .conversion import Conversion
+from .shapes import maps
 from .table import SECTIONS, TABLE
 
 # KEDA's name of each kind of trigger.
@@ -83,7 +84,8 @@ def _trigger(
             name = target.rpartition(".")[2]
             if field == "dimensions":
                 part = "name" if name == "dimensionName" else "value"
-                metadata[name] = ";".join(str(dimension.get(part)) for dimension in value)
+                dimensions = maps(value, f"spec.{path}.{field}")
+                metadata[name] = ";".join(str(one.get(part)) for one in dimensions)
             elif ".metadata." in target:
                 metadata[name] = _text(value)
             else:

@@ -25,6 +25,22 @@ def a_map(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
+def texts(value: Any, what: str) -> list[str]:
+    """Return a list of texts, also for nothing.
+
+    Args:
+        value: what the manifest has.
+        what: where it has it, for the message.
+
+    Raises:
+        ConvertError: it is something else.
+    """
+    for index, item in enumerate(value or []):
+        if not isinstance(item, str):
+            raise ConvertError(f"{what}[{index}] is {item!r}, but must be text; put it into quotes")
+    return list(value or [])
+
+
 def maps(value: Any, what: str) -> list[Mapping[str, Any]]:
     """Return a list of maps, also for nothing.
 

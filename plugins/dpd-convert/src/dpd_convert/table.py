@@ -131,7 +131,7 @@ def fields(value: Any, path: str = "") -> Iterator[tuple[str, Row | None, Any]]:
                 for name, part in item.items():
                     yield from fields(part, f"{path}[{index}].{name}")
             else:
-                yield f"{path}[{index}]", row, item
+                yield f"{path}[{index}]", replace(row, kind="map"), item
     elif row and row.how == "group" and row.takes(value):
         for name, part in value.items():
             yield from fields(part, f"{path}.{name}" if path else str(name))

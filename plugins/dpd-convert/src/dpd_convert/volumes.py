@@ -13,7 +13,7 @@ def convert(conversion: Conversion) -> None:
     """Write what kubernetes.* says of pods, as far as the volumes exist without the operator."""
     volumes = conversion.maps("kubernetes.volumes")
     containers = conversion.maps("kubernetes.initContainers")
-    known = {volume.get("name") for volume in volumes}
+    known = {str(volume.get("name")) for volume in volumes}
     kept = []
     for container in containers:
         if missing := sorted(_mounts(container) - known):
@@ -32,9 +32,10 @@ def convert(conversion: Conversion) -> None:
             "securityContext of their own"
         )
     used = set().union(*map(_mounts, kept))
-    there = {volume["name"] for volume in conversion.values.get("engines", {}).get("volumes", [])}
+    written = conversion.values.get("engines", {}).get("volumes", [])
+    there = {str(volume.get("name")) for volume in written}
     for volume in volumes:
-        name = volume.get("name")
+        name = str(volume.get("name"))
         is_model = _holds_model(conversion, name)
         if name not in there and (name in used or not is_model):
             conversion.set("engines.volumes", [volume])
@@ -47,7 +48,7 @@ def _mounts(container: Mapping[str, Any]) -> set[str]:
     return {str(mount.get("name")) for mount in mounts}
 
 
-def _holds_model(conversion: Conversion, name: Any) -> bool:
+def _holds_model(conversion: Conversion, name: str) -> bool:
     kind = conversion.get("modelSourceConfig.modelSourceType")
     mounted: bool = conversion.get("worker.modelVolumeMount.name") == name
     return kind == "kubernetesVolume" and mounted

@@ -12,7 +12,7 @@ import yaml
 _ALWAYS = ("model.name", "instanceTypes")
 _ROLES = ("prefill", "decode")
 # Text that some reader of YAML takes for something else, although PyYAML does not.
-_RISKY = re.compile(r"[-+.]?[0-9]|(?i:y|n|yes|no|on|off|true|false|null|nan|inf|~)$")
+_RISKY = re.compile(r"[-+.]*[0-9]|(?i:y|n|yes|no|on|off|true|false|null|nan|inf|~)$")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTP]i|[MGT])")
 
 
@@ -62,7 +62,9 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
-    if "\n" in text:
+    if not text.replace("\n", "").isprintable():
+        style = '"'
+    elif "\n" in text:
         style = "|"
     elif (_RISKY.match(text) and not _QUANTITY.fullmatch(text)) or not text:
         style = '"'

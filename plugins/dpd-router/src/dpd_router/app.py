@@ -61,6 +61,7 @@ class Router:
         self.decoders = Pool("decode", config.decode, resolve=resolve)
         self.serving = Serving(
             routing=config.routing,
+            prefillers=self.prefillers,
             decoders=self.decoders,
             strategy=LeastInFlight(),
             upstream=self.upstream,

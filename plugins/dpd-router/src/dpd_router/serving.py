@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
@@ -13,10 +13,10 @@ from typing import TypeVar
 from aiohttp import web
 
 from .answers import Refused
-from .choosing import Strategy
+from .choosing import Strategy, of_a_revision
 from .config import Routing
 from .counting import Counted, Counter, Direct, split_prompts
-from .deciding import Decision, decide
+from .deciding import UNPAIRED, Decision, decide
 from .engines import Engine, Pool
 from .metrics import Metrics
 from .parsing import BadRequest, Parsed, Route, parse
@@ -41,6 +41,7 @@ class Serving:
         self,
         *,
         routing: Routing,
+        prefillers: Pool,
         decoders: Pool,
         strategy: Strategy,
         upstream: Upstream,
@@ -51,6 +52,7 @@ class Serving:
     ) -> None:
         self.counter: Counter | None = None
         self._routing = routing
+        self._prefillers = prefillers
         self._decoders = decoders
         self._strategy = strategy
         self._upstream = upstream
@@ -68,14 +70,16 @@ class Serving:
         """
         parsed = await self._parse(trip, await self._read(trip))
         counted = await self._count(trip, route, parsed)
-        decision = decide(counted, self._routing)
+        decoders = self._decoders.usable
+        paired = of_a_revision(decoders, self._prefillers.usable)
+        decision = decide(counted, self._routing, paired=bool(paired) or not decoders)
         self._report(trip, counted, decision)
-        decoder = self._choose_decoder()
+        if not decision.prompts:
+            return await self._relay_to_any(trip, parsed.forward, self._choose(decoders))
+        decoder = self._choose(paired)
         with decoder.serving():
-            if decision.prompts:
-                await self._move_kv(trip, route, parsed, counted, decision, decoder)
-                return await self._relay(trip, parsed.forward, decoder)
-        return await self._relay_to_any(trip, parsed.forward, decoder)
+            await self._move_kv(trip, route, parsed, counted, decision, decoder)
+            return await self._relay(trip, parsed.forward, decoder)
 
     async def pass_on(self, trip: Trip) -> web.StreamResponse:
         """Answer any other request by handing it to a decoder.
@@ -94,7 +98,7 @@ class Serving:
                 # of what an engine may read as JSON nothing passes that was not looked through.
                 if trip.may_be_json:
                     raise Refused(400, str(error), code="bad_json") from None
-        return await self._relay_to_any(trip, raw, self._choose_decoder())
+        return await self._relay_to_any(trip, raw, self._choose(self._decoders.usable))
 
     async def _read(self, trip: Trip) -> bytes:
         try:
@@ -136,13 +140,19 @@ class Serving:
             self._routing.threshold,
             bool(decision.prompts),
         )
+        if decision is UNPAIRED:
+            _log.warning(
+                "%s goes to a decoder directly: decoders are of revision %s, prefillers of %s",
+                trip.id,
+                self._decoders.revisions,
+                self._prefillers.revisions,
+            )
 
-    def _choose_decoder(self, tried: frozenset[str] = frozenset()) -> Engine:
-        usable = [engine for engine in self._decoders.usable if engine.url not in tried]
-        if not usable:
+    def _choose(self, decoders: Sequence[Engine]) -> Engine:
+        if not decoders:
             names = ", ".join(self._decoders.addresses)
             raise Refused(503, f"No decoder answers ({names}).", code="no_decoder")
-        return self._strategy.choose(usable)
+        return self._strategy.choose(decoders)
 
     async def _move_kv(
         self,
@@ -172,6 +182,7 @@ class Serving:
         legs = [leg(index) for index in decision.prompts]
         done = await self._transfer.run(
             legs,
+            decoder=decoder,
             path=trip.path_and_query,
             headers=forwarded(trip.request.headers),
             request_id=trip.id,
@@ -197,10 +208,10 @@ class Serving:
                 if refused.code != "decoder_connect":
                     raise
                 tried |= {decoder.url}
-                try:
-                    decoder = self._choose_decoder(tried)
-                except Refused:
-                    raise refused from None
+                left = [engine for engine in self._decoders.usable if engine.url not in tried]
+                if not left:
+                    raise
+                decoder = self._choose(left)
 
     async def _relay(self, trip: Trip, body: bytes, decoder: Engine) -> web.StreamResponse:
         if trip.client_left:

@@ -13,7 +13,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from .answers import EngineError, Refused
-from .choosing import Strategy
+from .choosing import Strategy, of_a_revision
 from .engines import Engine, Pool
 from .lmcache import LMCachePD
 from .metrics import Metrics
@@ -73,9 +73,15 @@ class Transfer:
         self._limit = limit_seconds
 
     async def run(
-        self, legs: Sequence[Leg], *, path: str, headers: CIMultiDict[str], request_id: str
+        self,
+        legs: Sequence[Leg],
+        *,
+        decoder: Engine,
+        path: str,
+        headers: CIMultiDict[str],
+        request_id: str,
     ) -> Transferred:
-        """Run all legs, some at once; return when the KV of every one has landed.
+        """Run all legs, some at once; return when the KV of every one has landed in the decoder.
 
         Raises:
             Refused: a leg failed; the other legs are dropped.
@@ -84,7 +90,7 @@ class Transfer:
 
         async def in_turn(leg: Leg) -> Transferred:
             async with turns:
-                return await self._leg(leg, path, headers, request_id)
+                return await self._leg(leg, decoder, path, headers, request_id)
 
         tasks = [asyncio.ensure_future(in_turn(leg)) for leg in legs]
         try:
@@ -98,7 +104,7 @@ class Transfer:
         )
 
     async def _leg(
-        self, leg: Leg, path: str, headers: CIMultiDict[str], request_id: str
+        self, leg: Leg, decoder: Engine, path: str, headers: CIMultiDict[str], request_id: str
     ) -> Transferred:
         own = headers.copy()
         # A leg's id is unique even if clients' are not, and still greps with the request's.
@@ -111,7 +117,7 @@ class Transfer:
             waiting = asyncio.ensure_future(landing.wait())
             try:
                 async with asyncio.timeout(self._limit):
-                    engine = await self._prefill(leg, outgoing, request_id, waiting)
+                    engine = await self._prefill(leg, decoder, outgoing, request_id, waiting)
                     answered = time.monotonic() - began
                     self._metrics.prefill_seconds.observe(answered)
                     _log.info("%s prefill time (TTFT): %.4f", request_id, answered)
@@ -143,15 +149,22 @@ class Transfer:
                 await asyncio.gather(waiting, return_exceptions=True)
 
     async def _prefill(
-        self, leg: Leg, outgoing: Outgoing, request_id: str, waiting: asyncio.Future[None]
+        self,
+        leg: Leg,
+        decoder: Engine,
+        outgoing: Outgoing,
+        request_id: str,
+        waiting: asyncio.Future[None],
     ) -> Engine:
-        """Send the leg to a prefiller and check its answer; a dead one is passed over."""
+        """Send the leg to a prefiller of the decoder's revision; a dead one is passed over."""
         tried: set[str] = set()
         while True:
-            candidates = [e for e in self._prefillers.usable if e.url not in tried]
+            answering = [e for e in self._prefillers.usable if e.url not in tried]
+            candidates = of_a_revision(answering, [decoder])
             if not candidates:
                 names = ", ".join(self._prefillers.addresses) or "none is configured"
-                raise Refused(503, f"No prefiller answers ({names}).", code="no_prefiller")
+                kind = "prefiller of the decoder's revision" if answering else "prefiller"
+                raise Refused(503, f"No {kind} answers ({names}).", code="no_prefiller")
             engine = self._strategy.choose(candidates)
             tried.add(engine.url)
             _log.info("DPD prefill selection: %s selected %s", self._strategy.name, engine.url)

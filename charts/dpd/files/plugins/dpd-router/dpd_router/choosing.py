@@ -8,6 +8,15 @@ from typing import Protocol
 from .engines import Engine
 
 
+def of_a_revision(engines: Sequence[Engine], partners: Sequence[Engine]) -> list[Engine]:
+    """Return the engines whose revision at least one partner has.
+
+    Without partners, return all: nothing can be paired wrongly.
+    """
+    revisions = {partner.revision for partner in partners}
+    return [engine for engine in engines if not partners or engine.revision in revisions]
+
+
 class Strategy(Protocol):
     """Picks one of the engines; there is always at least one."""
 

@@ -25,8 +25,23 @@ class Decision:
         return "disaggregated" if self.prompts else "direct"
 
 
-def decide(counted: Counted, routing: Routing) -> Decision:
-    """Choose the path of a request from its token counts."""
+# KV of one revision means nothing to another: explicit, for it makes decoders read long prompts.
+UNPAIRED = Decision("no_matching_prefiller", "no prefiller of the decoder's revision")
+
+
+def decide(counted: Counted, routing: Routing, *, paired: bool) -> Decision:
+    """Choose the path of a request.
+
+    Args:
+        counted: its tokens.
+        routing: what the configuration says.
+        paired: whether a prefiller and a decoder of one revision are there.
+    """
+    wanted = _wanted(counted, routing)
+    return UNPAIRED if wanted.prompts and not paired else wanted
+
+
+def _wanted(counted: Counted, routing: Routing) -> Decision:
     if routing.mode == "never":
         return Decision("mode_never", "mode is never")
     if counted.direct is not None:

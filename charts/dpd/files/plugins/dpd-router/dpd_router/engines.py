@@ -17,10 +17,17 @@ Probe = Callable[["Engine"], Awaitable[None]]
 
 # A busy engine may answer a probe late: only this many late answers in a row make it unusable.
 LATE_PROBES = 3
+# An engine is asked for its revision when it turns up, and again after so many probes: a restart
+# that no probe saw is then noticed too.
+REVISION_PROBES = 15
 
 
 class Engine:
-    """One engine at one IP address."""
+    """One engine at one IP address.
+
+    Only engines of the same revision understand each other's KV; revision is what this one says of
+    itself, empty if it says nothing, and is known whenever the engine answers.
+    """
 
     def __init__(self, role: str, ip: str, port: int) -> None:
         self.role = role
@@ -29,7 +36,9 @@ class Engine:
         self.url = f"http://{join_address(ip, port)}"
         self.in_flight = 0
         self.answers = False
+        self.revision = ""
         self._late = 0
+        self._probes_since_revision = 0
 
     @contextmanager
     def serving(self) -> Iterator[None]:
@@ -40,10 +49,23 @@ class Engine:
         finally:
             self.in_flight -= 1
 
+    @property
+    def revision_due(self) -> bool:
+        """Whether to ask for the revision before noting that the engine answered."""
+        return not self.answers or self._probes_since_revision >= REVISION_PROBES
+
+    def seen_revision(self, revision: str) -> None:
+        """Note what the engine says its revision is."""
+        if self.answers and revision != self.revision:
+            _log.info("%s engine %s is now of revision %r", self.role, self.url, revision)
+        self.revision = revision
+        self._probes_since_revision = 0
+
     def seen_alive(self) -> None:
         """Note that the engine answered."""
         self.answers = True
         self._late = 0
+        self._probes_since_revision += 1
 
     def seen_dead(self) -> None:
         """Note that nobody listens there, or that the engine says it is broken."""
@@ -75,6 +97,11 @@ class Pool:
     def usable(self) -> list[Engine]:
         """The engines that answer."""
         return [engine for engine in self._engines.values() if engine.answers]
+
+    @property
+    def revisions(self) -> list[str]:
+        """The revisions of the engines that answer."""
+        return sorted({engine.revision for engine in self.usable})
 
     async def refresh(self) -> None:
         """Resolve every address again; a name that fails keeps what it last gave."""
