@@ -45,7 +45,7 @@ def selectors(manifests: Manifests) -> dict[tuple[str, str], Any]:
         ({"placement": {"separateNodes": False}}, {"prefill", "decode"}),
         ({"shm": {"size": "1Gi"}}, {"prefill", "decode"}),
     ],
-    ids=str,
+    ids=lambda it: str(sorted(it) if isinstance(it, set) else it),
 )
 def test_a_change_restarts_only_the_pods_that_it_concerns(
     helm4: Helm, values: Values, restarted: set[str]

@@ -75,6 +75,43 @@ def test_an_interrupted_build_leaves_the_old_one_and_the_next_install_goes_on(
     assert not (builder.root / "tool" / "half").exists()
 
 
+def test_one_that_grows_starts_from_the_older_folder_which_stays_whole(
+    builder: Builder, pin: Path
+) -> None:
+    def add(builder: Builder, into: Path) -> None:
+        builder.run("tool", "sh", "-c", f"echo new >> {into}/$(wc -w < {pin})")
+
+    def growing(how: str = "made") -> Artefact:
+        return Artefact("tool", "a test's", (pin,), add, how, free_gb=0, grows=True)
+
+    def content() -> dict[str, str]:
+        files = (builder.root / "tool").iterdir()
+        return {file.name: file.read_text() for file in files if file.name != cache.STAMP}
+
+    with builder.lock():
+        builder.make(growing("1"))
+        pin.write_text("tool==1 test==2\n", encoding="utf-8")
+        builder.make(growing("1"))
+    assert content() == {"1": "new\n", "2": "new\n"}
+    assert builder.is_fresh(growing("1"))
+
+    def fail(_: Builder, into: Path) -> None:
+        assert (into / "2").exists()
+        assert not (into / cache.STAMP).exists()
+        (into / "2").unlink()
+        raise CommandFailed("no such version")
+
+    pin.write_text("tool==3\n", encoding="utf-8")
+    with builder.lock(), pytest.raises(CommandFailed):
+        builder.make(Artefact("tool", "a test's", (pin,), fail, "1", grows=True))
+    assert content() == {"1": "new\n", "2": "new\n"}
+
+    (builder.root / "tool" / "1").unlink()  # what it needs is gone: nothing to start from
+    with builder.lock():
+        builder.make(growing("1"))
+    assert content() == {"1": "new\n"}
+
+
 def test_a_failed_command_is_told_with_its_last_lines(builder: Builder, pin: Path) -> None:
     def fail(builder: Builder, _: Path) -> None:
         builder.run("tool", "sh", "-c", "echo no such version; exit 3")

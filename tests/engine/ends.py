@@ -14,7 +14,7 @@ from tests.engine.pages import Pages
 
 from dpd_vllm.buffer import ReceiveBuffer
 from dpd_vllm.receiver import Receiver
-from dpd_vllm.sender import Decoder, Sender, TransferError
+from dpd_vllm.sender import Receivers, Sender, TransferError
 
 HOST = "127.0.0.1"
 CHUNK = 256  # tokens
@@ -79,8 +79,8 @@ class DecoderEnd:
         )
 
     @property
-    def address(self) -> Decoder:
-        return Decoder(HOST, self.port + 1, self.port)
+    def address(self) -> Receivers:
+        return Receivers(HOST, [self.port + 1], [self.port])
 
     def holds(self, keys: str) -> list[str | None]:
         """Return the bytes of each chunk that can be seen, None for one that can't."""
@@ -98,7 +98,7 @@ class Wire:
         self.before_write: Callable[[], None] = lambda: None
 
     def serve(self, decoder: DecoderEnd) -> None:
-        self.decoders[decoder.address.name] = decoder
+        self.decoders[decoder.address.of_rank(0).name] = decoder
 
     def connect(self, peer: str, init_address: str, timeout: float) -> None:
         self._events.add("handshake")
@@ -187,13 +187,18 @@ class Stage:
 
 
 def send(
-    sender: Sender, transfer: str, decoder: Decoder, keys: str, total: int = 0, tokens: int = CHUNK
+    sender: Sender,
+    transfer: str,
+    receivers: Receivers,
+    keys: str,
+    total: int = 0,
+    tokens: int = CHUNK,
 ) -> None:
     """Send chunks named by the letters of `keys`; a chunk's bytes are its key in upper case."""
     total = total or len(keys)
     objects = list(keys.upper())
     shape = [2, 1, CHUNK, 8]
-    sender.send(transfer, decoder, list(keys), objects, total, shape, tokens, "float", 1)
+    sender.send(transfer, receivers, list(keys), objects, total, shape, tokens, "float", 1)
 
 
 def until(true: Callable[[], bool], seconds: float = 5.0) -> None:

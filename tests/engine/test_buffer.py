@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.engine.pages import Clock, Pages
 
-from dpd_vllm.buffer import Full, Granted, ReceiveBuffer, Usage
+from dpd_vllm.buffer import Full, Granted, ReceiveBuffer, Usage, fullest
 
 PULL_TIMEOUT = 300.0
 
@@ -263,3 +263,11 @@ def test_a_page_is_never_reused_while_it_is_read() -> None:
     assert stage.visible("ab") == "a"
     stage.pages.release(page)
     assert stage.granted("v", "y").pages == [page]
+
+
+def test_of_several_ranks_the_one_that_holds_most_is_the_fullest() -> None:
+    idle = Usage(total=8, free=0, expected=0, wanted=0, cached=8)
+    writing = Usage(total=8, free=5, expected=3, wanted=0, cached=0)
+    both = Usage(total=8, free=4, expected=2, wanted=2, cached=0)
+    assert fullest([idle, both, writing]) == both
+    assert fullest([writing, idle]) == writing

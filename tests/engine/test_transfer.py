@@ -12,7 +12,7 @@ import zmq
 from tests.engine.ends import CHUNK, FINGERPRINT, HOST, Stage, free_port, send, until
 
 from dpd_vllm import messages
-from dpd_vllm.sender import Decoder, TransferError
+from dpd_vllm.sender import Receivers, TransferError
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_a_decoder_that_is_gone_fails_the_transfer_in_the_time_of_two_answers(
 ) -> None:
     sender, transfer = stage.sender(), stage.router.transfer("t")
     started = time.monotonic()
-    send(sender, transfer, Decoder(HOST, free_port(), free_port()), "ab")
+    send(sender, transfer, Receivers(HOST, [free_port()], [free_port()]), "ab")
     sender.finish(transfer, 2)
     assert 0.6 <= time.monotonic() - started < 2
     error = stage.router.notice()["error"]
@@ -265,15 +265,36 @@ def test_an_aborted_request_gives_its_pages_up_and_sends_no_notice(stage: Stage)
 def test_every_rank_sends_a_notice_of_its_own(stage: Stage) -> None:
     transfer = stage.router.transfer("t")
     decoders = [stage.decoder() for _ in range(2)]
+    ports = [decoder.port for decoder in decoders]
+    address = Receivers(HOST, [port + 1 for port in ports], ports)
     senders = [stage.sender(rank=rank, ranks=2) for rank in range(2)]
-    for sender, decoder in zip(senders, decoders, strict=True):
-        send(sender, transfer, decoder.address, "ab")
+    for sender in senders:
+        send(sender, transfer, address, "ab")
         sender.finish(transfer, 2)
     notices = [stage.router.notice() for _ in decoders]
     assert sorted(notices, key=lambda notice: notice["rank"]) == [
         notice_of(transfer, rank=0, ranks=2),
         notice_of(transfer, rank=1, ranks=2),
     ]
+    assert [decoder.holds("ab") for decoder in decoders] == [["A", "B"], ["A", "B"]]
+
+
+@pytest.mark.parametrize(
+    ("init_ports", "alloc_ports", "reason"),
+    [
+        ([7300], [7400, 7401], "receiver_init_port has 1 port(s), rank 1 needs one of its own"),
+        ([7300, 7301], [], "receiver_alloc_port has 0 port(s), rank 1 needs one of its own"),
+    ],
+)
+def test_a_rank_without_a_port_fails_the_transfer_and_says_which_list_is_short(
+    stage: Stage, init_ports: list[int], alloc_ports: list[int], reason: str
+) -> None:
+    sender, transfer = stage.sender(rank=1, ranks=2), stage.router.transfer("t")
+    for keys in ("ab", "cd"):
+        send(sender, transfer, Receivers(HOST, init_ports, alloc_ports), keys, total=4)
+    sender.finish(transfer, 4)
+    assert stage.router.notice() == notice_of(transfer, f"{HOST}: {reason}", rank=1, ranks=2)
+    assert list(stage.events) == ["notice"]
 
 
 def test_each_notice_goes_to_the_router_that_its_transfer_names(stage: Stage) -> None:

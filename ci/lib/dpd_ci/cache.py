@@ -37,6 +37,7 @@ class Artefact:
         needs: a path in it that must exist: a venv breaks when the machine loses its Python.
         recipe: raised when `build` changes in a way that makes older folders unfit.
         free_gb: gigabytes that must be free before it is built.
+        grows: `build` brings what an older folder holds up to date, and so gets a copy of it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Artefact:
     needs: str
     recipe: int = 1
     free_gb: float = 0.5
+    grows: bool = False
 
     def stamp(self) -> str:
         """A hash over the pins and the recipe."""
@@ -97,17 +99,18 @@ class Builder:
         if self.is_fresh(artefact):
             return
         self.clock.say(f"{artefact.name}: {artefact.says}")
-        free_gb = shutil.disk_usage(self.root).free / 1e9
-        if free_gb < artefact.free_gb:
-            raise CommandFailed(
-                f"{artefact.name} needs {artefact.free_gb:.0f} GB of free disk in {self.root}, "
-                f"which has {free_gb:.1f} GB: free some, or set DPD_CACHE to a folder elsewhere"
-            )
-        self._log(artefact.name).write_bytes(b"")
         folder, new, old = (self.root / f"{artefact.name}{end}" for end in ("", ".new", ".old"))
+        grows = artefact.grows and (folder / artefact.needs).exists()
+        if not grows:
+            self._check_disk(artefact)
+        self._log(artefact.name).write_bytes(b"")
         for leftover in (new, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        new.mkdir()
+        if grows:
+            shutil.copytree(folder, new, symlinks=True, copy_function=os.link)
+            (new / STAMP).unlink(missing_ok=True)
+        else:
+            new.mkdir()
         before = self.clock.seconds
         artefact.build(self, new)
         (new / STAMP).write_text(artefact.stamp() + "\n", encoding="ascii")
@@ -116,6 +119,14 @@ class Builder:
         new.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
         self.clock.say(f"{artefact.name}: done in {self.clock.seconds - before:.0f} s")
+
+    def _check_disk(self, artefact: Artefact) -> None:
+        free_gb = shutil.disk_usage(self.root).free / 1e9
+        if free_gb < artefact.free_gb:
+            raise CommandFailed(
+                f"{artefact.name} needs {artefact.free_gb:.0f} GB of free disk in {self.root}, "
+                f"which has {free_gb:.1f} GB: free some, or set DPD_CACHE to a folder elsewhere"
+            )
 
     def run(self, name: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
         """Runs a command of a build.

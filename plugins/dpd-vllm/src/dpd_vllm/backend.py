@@ -19,7 +19,7 @@ from dpd_vllm.buffer import ReceiveBuffer, Usage
 from dpd_vllm.channel import NixlWrites
 from dpd_vllm.fingerprint import fingerprint
 from dpd_vllm.receiver import Receiver
-from dpd_vllm.sender import Decoder, Sender
+from dpd_vllm.sender import Receivers, Sender
 
 logger = init_logger(__name__)
 
@@ -119,7 +119,11 @@ class LandedPDBackend(PDBackend):
             shape[fmt.token_dim()] = self._chunk_size
             self.sender.send(
                 transfer_spec.req_id,
-                self._decoder(transfer_spec),
+                Receivers(
+                    transfer_spec.receiver_host,
+                    transfer_spec.receiver_init_port,
+                    transfer_spec.receiver_alloc_port,
+                ),
                 [key.to_string() for key in keys],
                 memory_objs,
                 self.chunks(transfer_spec.total_tokens),
@@ -131,15 +135,6 @@ class LandedPDBackend(PDBackend):
         if on_complete_callback is not None:
             for key in keys:
                 on_complete_callback(key)
-
-    def _decoder(self, transfer_spec: Any) -> Decoder:
-        init_ports = transfer_spec.receiver_init_port
-        alloc_ports = transfer_spec.receiver_alloc_port
-        if min(len(init_ports), len(alloc_ports)) <= self.tp_rank:
-            return Decoder(transfer_spec.receiver_host, 0, 0)  # nobody answers there
-        return Decoder(
-            transfer_spec.receiver_host, init_ports[self.tp_rank], alloc_ports[self.tp_rank]
-        )
 
     def chunks(self, tokens: int) -> int:
         """Return how many chunks a prompt of `tokens` tokens has."""

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -64,6 +64,11 @@ class Usage:
     expected: int
     wanted: int
     cached: int
+
+
+def fullest(usages: Iterable[Usage]) -> Usage:
+    """Return the usage with most pages that can't be reused yet; the first of equals."""
+    return max(usages, key=lambda usage: usage.expected + usage.wanted)
 
 
 @dataclass

@@ -125,7 +125,7 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
         """Return how the receive buffer is used, for /metrics."""
         backend = compat.pd_backend(self._lmcache_engine)
         usage = None if backend is None else backend.usage()
-        return None if usage is None else TransferStats.of(usage)
+        return None if usage is None else TransferStats.of(usage, backend.tp_rank)
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> TransferStats | None:

@@ -56,6 +56,29 @@ class Decoder:
         return f"{self.host}:{self.init_port}"
 
 
+@dataclass(frozen=True)
+class Receivers:
+    """Where the ranks of a decoder listen, as a request's `disagg_spec` says."""
+
+    host: str
+    init_ports: Sequence[int]
+    alloc_ports: Sequence[int]
+
+    def of_rank(self, rank: int) -> Decoder:
+        """Return where one rank listens.
+
+        Raises:
+            TransferError: a list of ports has none for this rank.
+        """
+        lists = {"receiver_init_port": self.init_ports, "receiver_alloc_port": self.alloc_ports}
+        for name, ports in lists.items():
+            if len(ports) <= rank:
+                raise TransferError(
+                    f"{name} has {len(ports)} port(s), rank {rank} needs one of its own"
+                )
+        return Decoder(self.host, self.init_ports[rank], self.alloc_ports[rank])
+
+
 @dataclass
 class _Peer:
     socket: zmq.Socket[bytes]
@@ -110,7 +133,7 @@ class Sender:
     def send(
         self,
         transfer_id: str,
-        decoder: Decoder,
+        receivers: Receivers,
         keys: Sequence[str],
         objects: Sequence[Any],
         total_chunks: int,
@@ -123,7 +146,7 @@ class Sender:
 
         Args:
             transfer_id: the router's id of this prompt's transfer.
-            decoder: where to.
+            receivers: where to.
             keys: the chunks' keys, in prompt order.
             objects: the chunks' memory, as the channel takes it.
             total_chunks: chunks of the whole prompt.
@@ -132,7 +155,7 @@ class Sender:
             dtype: LMCache's name of the KV's dtype.
             fmt: LMCache's number of the KV's memory format.
         """
-        progress = self._progress.setdefault(transfer_id, _Progress(decoder=decoder))
+        progress = self._progress.setdefault(transfer_id, _Progress())
         if progress.error:
             return
         request = messages.Allocate(
@@ -146,10 +169,11 @@ class Sender:
             fmt=fmt,
         )
         try:
-            self._send_chunks(decoder, request, objects)
+            progress.decoder = receivers.of_rank(self._rank)
+            self._send_chunks(progress.decoder, request, objects)
             progress.chunks_sent += len(keys)
         except TransferError as error:
-            progress.error = f"{decoder.host}: {error}"
+            progress.error = f"{receivers.host}: {error}"
             self._log(f"KV transfer {transfer_id} failed: {progress.error}")
 
     def finish(self, transfer_id: str, total_chunks: int) -> None:

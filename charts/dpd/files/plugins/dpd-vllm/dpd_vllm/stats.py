@@ -11,44 +11,52 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorStats,
 )
 
-from dpd_vllm.buffer import Usage
+from dpd_vllm.buffer import Usage, fullest
 
 
 class TransferStats(KVConnectorStats):
-    """A `buffer.Usage`: the one reported last, of whichever rank."""
+    """The last `buffer.Usage` of each rank, by the rank's number as text."""
 
     @classmethod
-    def of(cls, usage: Usage) -> TransferStats:
+    def of(cls, usage: Usage, rank: int) -> TransferStats:
         """Wrap the usage of one rank."""
-        return cls(data=asdict(usage))
+        return cls(data={str(rank): asdict(usage)})
 
     def reset(self) -> None:
         """Forget what was observed."""
-        self.data: dict[str, Any] = {}
+        self.data: dict[str, dict[str, int]] = {}
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         """Combine with a later observation, or with that of another rank."""
-        if not other.is_empty():
-            self.data = other.data
+        self.data = self.data | other.data
         return self
 
     def reduce(self) -> dict[str, int | float]:
-        """Return the pages by use, for vLLM's log line."""
-        return {f"receive buffer pages {name}": count for name, count in self.data.items()}
+        """Return the fullest rank's pages by use, for vLLM's log line."""
+        return {f"receive buffer pages {use}": count for use, count in _shown(self.data).items()}
 
     def is_empty(self) -> bool:
         """Tell whether nothing was observed."""
         return not self.data
 
 
+def _shown(by_rank: dict[str, dict[str, int]]) -> dict[str, int]:
+    # One rank is enough to see: room runs out first where most is held.
+    usages = [Usage(**usage) for usage in by_rank.values()]
+    return asdict(fullest(usages)) if usages else {}
+
+
 class TransferMetrics(KVConnectorPromMetrics):
-    """`dpd:receive_buffer_pages{state}`: total, free, expected, wanted, cached (see buffer.py)."""
+    """`dpd:receive_buffer_pages{state}`: total, free, expected, wanted, cached (see buffer.py).
+
+    Of several ranks the fullest one is shown.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._pages = self._gauge_cls(
             name="dpd:receive_buffer_pages",
-            documentation="Pages of the KV receive buffer of a rank, by use.",
+            documentation="Pages of the KV receive buffer of the fullest rank, by use.",
             labelnames=[*self._labelnames, "state"],
             **({"multiprocess_mode": "mostrecent"} if self._gauge_cls is Gauge else {}),
         )
@@ -56,5 +64,5 @@ class TransferMetrics(KVConnectorPromMetrics):
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         """Set the gauges from a TransferStats' data."""
         labels = self.per_engine_labelvalues[engine_idx]
-        for state, pages in transfer_stats_data.items():
+        for state, pages in _shown(transfer_stats_data).items():
             self._pages.labels(*labels, state).set(pages)
