@@ -38,6 +38,9 @@
 {{- define "dpd.validate.cache" -}}
 {{- $l2 := .Values.cache.l2 -}}
 {{- $secret := $l2.urlSecret.name -}}
+{{- if and (ne $l2.type "none") (not .Values.cache.l1.enabled) -}}
+{{- printf "\n- cache.l2.type: %s, but cache.l1.enabled is false, and LMCache reads and writes L2 through L1; set that to true" $l2.type -}}
+{{- end -}}
 {{- if and (eq $l2.type "none") (or $l2.address $secret) -}}
 {{- printf "\n- cache.l2.type: none, but cache.l2 says where it is (%s); set type, or remove that" ($l2.address | default $secret) -}}
 {{- else if and (ne $l2.type "none") (not (or $l2.address $secret)) -}}
