@@ -66,11 +66,13 @@ automountServiceAccountToken: false
 {{- toJson $strategy -}}
 {{- end -}}
 
-{{/* The probes of a component's container. */}}
+{{/* The probes of a component's container; a router that speaks HTTPS is asked by it, and its certificate is not checked. */}}
 {{- define "dpd.probes" -}}
 {{- $values := include "dpd.values" . | fromJson -}}
+{{- $scheme := not (empty ($values.tls | default dict).secretName) | ternary (dict "scheme" "HTTPS") dict -}}
 {{- range $probe := list "startupProbe" "readinessProbe" "livenessProbe" }}
 {{- with get $values $probe }}
+{{- if .httpGet }}{{ $_ := set . "httpGet" (merge .httpGet $scheme) }}{{ end }}
 {{ $probe }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
