@@ -73,7 +73,7 @@
 {{- $soft := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" -}}
 {{- $out := list -}}
 {{- range (include "dpd.values" . | fromJson).topologySpreadConstraints | default (list $soft) -}}
-{{- $out = append $out (hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .)) -}}
+{{- $out = append $out (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
 {{- end -}}
 {{- toJson (dict "constraints" $out) -}}
 {{- end -}}
