@@ -25,10 +25,16 @@
 {{- include "dpd.resources.layers" (list .root.Values.engines.resources (index .root.Values .component).resources) -}}
 {{- end -}}
 
-{{/* Resources of an engine's container as JSON: what the instance type gives, and what the values ask for over it. */}}
+{{/*
+Resources of an engine's container as JSON: what the instance type gives, and what the values ask for over it. Where only a limit
+is asked for, it is the request too, as Kubernetes has it; the instance's request could be above it.
+*/}}
 {{- define "dpd.resources" -}}
 {{- $given := include "dpd.resources.given" . | fromJson -}}
 {{- $derived := include "dpd.instance.resources" . | fromJson -}}
+{{- range $name, $amount := $given.limits -}}
+{{- if not (or (kindIs "invalid" $amount) (hasKey $given.requests $name)) }}{{ $_ := unset $derived.requests $name }}{{ end -}}
+{{- end -}}
 {{- $out := include "dpd.resources.layers" (list $derived $given) | fromJson -}}
 {{- range $kind := list "requests" "limits" -}}
 {{- range $name, $amount := get $out $kind -}}

@@ -76,14 +76,15 @@
 {{- $sizes := printf "%v" $model.tensorParallelSize -}}
 {{- $key := "model.tensorParallelSize" -}}
 {{- if gt (int64 $model.pipelineParallelSize) 1 }}{{ $sizes = printf "%v with model.pipelineParallelSize %v" $model.tensorParallelSize $model.pipelineParallelSize }}{{ end -}}
-{{- if gt $gpus $ranks -}}
-{{- printf "\n- %s: %s needs %d GPUs for one engine, but a %s pod asks for %d nvidia.com/gpu; make the two equal, here or in resources.limits" $key $sizes $ranks .component $gpus -}}
+{{- $wanted := gt $all 0 | ternary (min $ranks $all) $ranks -}}
+{{- if or (gt $gpus $ranks) (and $gpus $all (lt $gpus $wanted)) -}}
+{{- printf "\n- %s: %s needs %d GPUs for one engine, but a %s pod asks for %d nvidia.com/gpu; ask for %d in resources.limits, or make this %d" $key $sizes $ranks .component $gpus $wanted $gpus -}}
 {{- else if and $gpus (gt $ranks $gpus) (mod $ranks $gpus) -}}
 {{- printf "\n- %s: %s needs %d GPUs for one engine, which does not divide into pods of %d; choose a multiple of %d" $key $sizes $ranks $gpus $gpus -}}
-{{- else if and $all (lt $gpus $all) (mod $all $gpus) (eq $gpus $ranks) -}}
+{{- else if and $all $gpus (lt $gpus $all) (mod $all $gpus) (eq $gpus $ranks) -}}
 {{- printf "\n- %s: %s does not divide the %d GPUs of %s, so that some would stand idle; choose 1, 2, 4 or 8, or other instanceTypes" $key $sizes $all (join ", " .root.Values.instanceTypes) -}}
 {{- end -}}
-{{- if and (ne (include "dpd.nodes" .) "1") (eq (include "dpd.strategy" . | fromJson).type "Recreate") -}}
+{{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
 {{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}
 {{- end -}}
 {{- end -}}
