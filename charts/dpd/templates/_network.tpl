@@ -67,7 +67,10 @@ spec:
 {{- toJson (dict "rules" (append $rules (dict "from" (list $prefill) "ports" $ports))) -}}
 {{- end -}}
 
-{{/* Whoever may read the engines' metrics may read those of the router, even if its clients are listed. */}}
+{{/*
+Whoever may read the engines' metrics may read those of the router, even if its clients are listed. An ingress controller or a
+load balancer is such a client too.
+*/}}
 {{- define "dpd.network.router" -}}
 {{- $policy := .root.Values.networkPolicy -}}
 {{- $http := dict "ports" (list (dict "protocol" "TCP" "port" 8000)) -}}
