@@ -18,7 +18,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $scope) -}}
 {{- end -}}
 {{- end -}}
-{{- if $problems }}{{ fail (printf "these values cannot be used:%s" $problems) }}{{ end -}}
+{{- if $problems }}{{ fail (printf "these values cannot be used:%s" (splitList "\n" $problems | uniq | join "\n")) }}{{ end -}}
 {{- end -}}
 
 {{- define "dpd.validate.names" -}}
