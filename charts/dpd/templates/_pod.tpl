@@ -14,7 +14,7 @@ imagePullSecrets:
 {{ $key }}: {{ . }}
 {{- end }}
 {{- end }}
-{{- with include "dpd.overlay" (list .root.Values.podSecurityContext $values.podSecurityContext) | fromJson }}
+{{- with include "dpd.context" (merge (dict "key" "podSecurityContext") .) | fromJson }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -54,9 +54,15 @@ automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
 
+{{/* A security context of a component, as JSON: .key of all components, of the engines and its own; null in one takes away what those before say. */}}
+{{- define "dpd.context" -}}
+{{- $engines := ternary dict .root.Values.engines (eq .component "router") -}}
+{{- include "dpd.overlay" (list (index .root.Values .key) (index $engines .key) (index .root.Values .component .key)) -}}
+{{- end -}}
+
 {{/* Security context of a component's containers, as JSON. */}}
 {{- define "dpd.securityContext" -}}
-{{- include "dpd.overlay" (list .root.Values.securityContext (include "dpd.values" . | fromJson).securityContext) -}}
+{{- include "dpd.context" (merge (dict "key" "securityContext") .) -}}
 {{- end -}}
 
 {{/* How a component's Deployment replaces pods, as JSON; the default's rollingUpdate does not go with another type. */}}
