@@ -35,6 +35,7 @@
 {{- define "dpd.validate.resources" -}}
 {{- $values := .root.Values -}}
 {{- $types := $values.instanceTypes -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
 {{- $instance := include "dpd.instance" .root | fromJson -}}
 {{- $given := (include "dpd.resources.given" . | fromJson).limits -}}
 {{- $resources := include "dpd.resources" . | fromJson -}}
@@ -45,7 +46,7 @@
 {{- $asked := get $resources.limits $name | int64 -}}
 {{- if hasKey $instance $count -}}
 {{- if gt $asked (get $instance $count | int64) -}}
-{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $.at $asked $name (get $instance $count) (join ", " $types) -}}
+{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $asked $name (get $instance $count) (join ", " $types) -}}
 {{- end -}}
 {{- else if and $types (not (hasKey $given $name)) -}}
 {{- $unknown = append $unknown $name -}}
@@ -62,7 +63,7 @@
 {{- range $name, $amount := $resources.limits -}}
 {{- $plain := merge (dict) $resources.requests $resources.limits -}}
 {{- if and (hasPrefix "hugepages-" $name) (not (or $plain.cpu $plain.memory)) -}}
-{{- printf "\n- %sresources: %s is %v, but Kubernetes gives huge pages only to pods that ask for cpu or memory too; add one of them, or set it to 0" $.at $name $amount -}}
+{{- printf "\n- %sresources: %s is %v, but Kubernetes gives huge pages only to pods that ask for cpu or memory too; add one of them, or set it to 0" $at $name $amount -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -35,11 +35,32 @@
 {{- define "dpd.validate.handlers" -}}
 {{- $values := include "dpd.values" . | fromJson -}}
 {{- $found := pick $values "startupProbe" "readinessProbe" "livenessProbe" -}}
-{{- range $hook, $value := $values.lifecycle }}{{ $_ := set $found (printf "lifecycle.%s" $hook) $value }}{{ end -}}
-{{- range $at, $value := $found -}}
-{{- $handlers := keys (pick ($value | default dict) "httpGet" "exec" "tcpSocket" "grpc" "sleep") | sortAlpha -}}
+{{- range $hook, $value := pick ($values.lifecycle | default dict) "preStop" "postStart" -}}
+{{- $_ := set $found (printf "lifecycle.%s" $hook) $value -}}
+{{- end -}}
+{{- range $key, $value := $found -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" (splitList "." $key | first)) $) -}}
+{{- $handlers := keys (pick $value "httpGet" "exec" "tcpSocket" "grpc" "sleep") | sortAlpha -}}
 {{- if gt (len $handlers) 1 -}}
-{{- printf "\n- %s%s: has %s, but takes one; set the other to null" $.at $at (join " and " $handlers) -}}
+{{- printf "\n- %s%s: has %s, but takes one; set the other to null" $at $key (join " and " $handlers) -}}
+{{- else if not $handlers -}}
+{{- printf "\n- %s%s: has none of httpGet, exec and the like; add one, or set it to null" $at $key -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Service accounts that the chart makes; two cannot have one name. */}}
+{{- define "dpd.validate.accounts" -}}
+{{- $made := dict -}}
+{{- range $component := list "engines" "prefill" "decode" "router" -}}
+{{- $account := (get $.Values $component).serviceAccount -}}
+{{- if and $account (ne ($account | default dict).create false) -}}
+{{- $suffix := ternary "engine" $component (eq $component "engines") -}}
+{{- $name := $account.name | default (printf "%s-%s" (include "dpd.fullname" $) $suffix) -}}
+{{- if hasKey $made $name -}}
+{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $name (get $made $name) $component -}}
+{{- end -}}
+{{- $_ := set $made $name $component -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -8,15 +8,24 @@
 {{- $drain := ternary ($values.timeouts | default dict).drainSeconds $values.drainSeconds $router | float64 -}}
 {{- $sleep := dig "preStop" "sleep" "seconds" 0 ($values.lifecycle | default dict) | float64 -}}
 {{- $grace := int64 $values.terminationGracePeriodSeconds -}}
+{{- $atDrain := include "dpd.validate.at" (merge (dict "key" "drainSeconds") .) -}}
+{{- $atGrace := include "dpd.validate.at" (merge (dict "key" "terminationGracePeriodSeconds") .) -}}
 {{- if lt (float64 $grace) (addf $drain $sleep) -}}
-{{- printf "\n- %sterminationGracePeriodSeconds: %d is too short for %s%s (%v) and the preStop hook (%v) before it; set it to %v or more" .at $grace .at $key $drain $sleep (addf $drain $sleep | ceil) -}}
+{{- printf "\n- %sterminationGracePeriodSeconds: %d is too short for %s%s (%v) and the preStop hook (%v) before it; set it to %v or more" $atGrace $grace $atDrain $key $drain $sleep (addf $drain $sleep | ceil) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The number of pods is a role's own. */}}
+{{- define "dpd.validate.replicas" -}}
+{{- with .Values.engines.replicas -}}
+{{- printf "\n- engines.replicas: %v is of no use, since each role has its own number; set prefill.replicas and decode.replicas" . -}}
 {{- end -}}
 {{- end -}}
 
 {{/* Who owns the number of pods, and by what. */}}
 {{- define "dpd.validate.scaling" -}}
 {{- $scaling := (include "dpd.values" . | fromJson).autoscaling -}}
-{{- $key := printf "%sautoscaling" .at -}}
+{{- $key := printf "%sautoscaling" (include "dpd.validate.at" (merge (dict "key" "autoscaling") .)) -}}
 {{- if ne $scaling.type "none" -}}
 {{- $replicas := .values.replicas -}}
 {{- if not (or (kindIs "invalid" $replicas) (eq (toString $replicas) "1")) -}}

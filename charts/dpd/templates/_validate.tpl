@@ -4,7 +4,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 */}}
 {{- define "dpd.validate" -}}
 {{- $problems := "" -}}
-{{- range list "names" "ports" "times" "agreement" "placement" "source" "cache" "exposure" -}}
+{{- range list "names" "ports" "times" "agreement" "placement" "source" "cache" "accounts" "replicas" "exposure" -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $) -}}
 {{- end -}}
 {{- range $component := list "" "engines" "prefill" "decode" "router" -}}
@@ -19,6 +19,11 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- end -}}
 {{- end -}}
 {{- if $problems }}{{ fail (printf "these values cannot be used:%s" (splitList "\n" $problems | uniq | join "\n")) }}{{ end -}}
+{{- end -}}
+
+{{/* Where .key of a component is said: "prefill." and the like, or "engines." when the role says nothing of its own. */}}
+{{- define "dpd.validate.at" -}}
+{{- and (has .component (list "prefill" "decode")) (not (hasKey .values .key)) | ternary "engines." .at -}}
 {{- end -}}
 
 {{- define "dpd.validate.names" -}}
