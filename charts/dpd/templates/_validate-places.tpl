@@ -50,7 +50,7 @@
 {{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
-{{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" $l2.address -}}
+{{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
 {{- end -}}
 {{- end -}}
 

@@ -67,11 +67,14 @@
 
 {{/* Names of containers beside the chart's own. */}}
 {{- define "dpd.validate.containers" -}}
+{{- $names := list -}}
 {{- range $key := list "initContainers" "sidecars" -}}
 {{- range index $.values $key -}}
 {{- if has .name (list "engine" "router" "model-copy") -}}
 {{- printf "\n- %s%s: %s is a container of the chart; choose another name" $.at $key .name -}}
 {{- end -}}
+{{- if has .name $names }}{{ printf "\n- %s%s: %s is given twice; choose another name" $.at $key .name }}{{ end -}}
+{{- $names = append $names .name -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -80,8 +83,10 @@
 {{- $shared := has .component (list "prefill" "decode") | ternary .root.Values.engines dict -}}
 {{- $names := list -}}
 {{- range $shared.volumes }}{{ $names = append $names .name }}{{ end -}}
+{{- $own := list -}}
 {{- range .values.volumes -}}
-{{- $names = append $names .name -}}
+{{- if has .name $own }}{{ printf "\n- %svolumes: %s is given twice; keep one" $.at .name }}{{ end -}}
+{{- $own = append $own .name -}}
 {{- if has .name (list "tmp" "home" "shm" "config" "plugin" "model" "tls") -}}
 {{- printf "\n- %svolumes: %s is a volume of the chart; choose another name" $.at .name -}}
 {{- end -}}
@@ -90,10 +95,10 @@
 {{- end -}}
 {{- end -}}
 {{- $paths := list "/tmp" "/home/dpd" "/etc/dpd" "/opt/dpd/python" "/dev/shm" "/model" "/etc/dpd-tls" -}}
-{{- range $shared.volumeMounts }}{{ $paths = append $paths (clean .mountPath) }}{{ end -}}
+{{- if .root.Values.model.source.huggingFace.cacheHostPath }}{{ $paths = append $paths "/home/dpd/hf" }}{{ end -}}
 {{- range .values.volumeMounts -}}
 {{- if has (clean .mountPath) $paths }}{{ printf "\n- %svolumeMounts: %s is mounted already; choose another path" $.at .mountPath }}{{ end -}}
-{{- if not (has .name $names) }}{{ printf "\n- %svolumeMounts: no volume is named %s; add it to %svolumes" $.at .name $.at }}{{ end -}}
+{{- if not (has .name (concat $names $own)) }}{{ printf "\n- %svolumeMounts: no volume is named %s; add it to %svolumes" $.at .name $.at }}{{ end -}}
 {{- $paths = append $paths (clean .mountPath) -}}
 {{- end -}}
 {{- end -}}
