@@ -26,12 +26,16 @@ pd_peer_alloc_port: {{ (include "dpd.rankPorts" (dict "first" $kv.ports.alloc "r
 extra_config:
   dpd_allocation_timeout_seconds: {{ int64 $kv.allocationTimeoutSeconds }}
   dpd_pull_timeout_seconds: {{ int64 $kv.pullTimeoutSeconds }}
+  {{- if and $prefill (ne $cache.l2.type "none") }}
+  # Without the store LMCache goes on with what it has; by default it would also stop sending KV to decoders.
+  fallback_policy: local_cpu
+  {{- end }}
 {{- end -}}
 
-{{/* The address of the L2 cache as LMCache takes it. */}}
+{{/* The address of the L2 cache as LMCache takes it; a folder's needs a host and a port too, which it does not look at. */}}
 {{- define "dpd.cache.url" -}}
-{{- $l2 := .Values.cache.l2 -}}
-{{- printf "%s://%s" (get (dict "redis" "redis" "lmcache" "lm" "file" "fs") $l2.type) (eq $l2.type "file" | ternary (printf "host%s" $l2.address) $l2.address) -}}
+{{- $start := get (dict "redis" "redis://" "lmcache" "lm://" "file" "fs://localhost:1") .Values.cache.l2.type -}}
+{{- print $start .Values.cache.l2.address -}}
 {{- end -}}
 
 {{/* Security context of an engine's container. EFA registers memory, which it must be allowed to lock. */}}
