@@ -3,7 +3,7 @@ DPD_CACHE ?= $(HOME)/.cache/dpd
 export DPD_CACHE
 
 PYTHON := $(DPD_CACHE)/engine/bin/python
-PLUGINS := $(CURDIR)/plugins/dpd-router/src:$(CURDIR)/plugins/dpd-vllm/src:$(CURDIR)/plugins/dpd-local/src
+PLUGINS := $(CURDIR)/plugins/dpd-router/src:$(CURDIR)/plugins/dpd-vllm/src:$(CURDIR)/plugins/dpd-local/src:$(CURDIR)/plugins/dpd-convert/src
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint unit generate lock install test-next clean clean-cache

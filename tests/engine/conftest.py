@@ -25,7 +25,7 @@ FAULTS = Path(__file__).parent / "faults"
 # `make test-next` runs these tests with the newer pair of vLLM and LMCache.
 PROGRAMS = places.cache() / os.environ.get("DPD_ENGINE", "engine") / "bin"
 OUTPUT_TOKENS = 16
-PULL_TIMEOUT = 60  # seconds that landed KV waits for its request
+PULL_TIMEOUT = 30  # seconds that landed KV waits for its request: tests wait for its end
 PAGES = 128  # of the decoder's receive buffer: bufferSize of values/local-cpu.yaml over 1 MiB
 
 
@@ -122,7 +122,10 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         prefill=2,
         colocated=True,
         programs=PROGRAMS,
-        set_json={"kvTransfer.pullTimeoutSeconds": PULL_TIMEOUT},
+        set_json={
+            "kvTransfer.pullTimeoutSeconds": PULL_TIMEOUT,
+            "router.timeouts.transferSeconds": PULL_TIMEOUT,  # the chart takes no more than that
+        },
         python_path={name: [FAULTS] for name in names},
         pod_env={name: {"DPD_FAULTS": str(folder / name)} for name in names},
         timeout=400,

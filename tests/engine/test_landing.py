@@ -35,12 +35,13 @@ def held(pages: dict[str, float]) -> float:
     return pages["expected"] + pages["wanted"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def settled(engines: Engines) -> None:
-    """Wait until nothing is held for an earlier test's failed request."""
+    """Wait until nothing is held for an earlier test's failed request: this one counts pages."""
     assert held(settle(engines, within=PULL_TIMEOUT + 10)) == 0
 
 
+@pytest.mark.usefixtures("settled")
 def test_code_words_at_the_end_of_long_prompts_arrive(
     engines: Engines, together: Callable[..., list[Any]]
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_slow_transfer_is_waited_for(engines: Engines) -> None:
     assert routed.token_ids == engines.colocated(body).token_ids
 
 
+@pytest.mark.usefixtures("settled")
 def test_a_slow_writer_does_not_spoil_another_prefillers_request(
     engines: Engines, notices: Any
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_slow_writer_does_not_spoil_another_prefillers_request(
     assert held(settle(engines)) == 0
 
 
+@pytest.mark.usefixtures("settled")
 def test_decode_before_landing_computes_the_prompt_itself(engines: Engines, notices: Any) -> None:
     """Even a router that does not wait can't make the decoder read what has not landed."""
     prompt = token_ids(700, seed=31)
@@ -113,6 +116,7 @@ def test_decode_before_landing_computes_the_prompt_itself(engines: Engines, noti
     assert held(settle(engines)) == 0
 
 
+@pytest.mark.usefixtures("settled")
 def test_more_requests_than_the_buffer_has_pages(
     engines: Engines, together: Callable[..., list[Any]]
 ) -> None:
@@ -127,33 +131,15 @@ def test_more_requests_than_the_buffer_has_pages(
     assert held(settle(engines)) == 0
 
 
+@pytest.mark.usefixtures("settled")
 def test_more_at_once_than_the_buffer_holds(
     engines: Engines, together: Callable[..., list[Any]]
 ) -> None:
-    """Eight prompts of 20 pages need more than the buffer: the excess waits, and all are right."""
-    bodies = [completion(token_ids(5000, seed=60 + i), max_tokens=4) for i in range(8)]
+    """Eight prompts of 17 pages need more than the buffer: the excess waits, and all are right."""
+    bodies = [completion(token_ids(4300, seed=60 + i), max_tokens=4) for i in range(8)]
     routed = together(engines.routed, bodies, at_once=8)
     assert [a.token_ids for a in routed] == [engines.colocated(b).token_ids for b in bodies]
     assert held(settle(engines)) == 0
-
-
-def test_prefixes_shared_by_many_requests_leave_nothing_behind(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
-    start = token_ids(512, seed=71)
-    bodies = [completion(start + token_ids(64, seed=i), max_tokens=2) for i in range(100)]
-
-    def ask_or_leave(number: int) -> Answer | None:
-        if number % 5:
-            return engines.routed(bodies[number])
-        leave(engines, bodies[number], after=0.05)
-        return None
-
-    together(ask_or_leave, list(range(100)), at_once=6)
-    answer = engines.routed(bodies[1])
-    assert answer.token_ids == engines.colocated(bodies[1]).token_ids
-    # What was sent for clients that left between the legs is held until the pull time-out.
-    assert held(settle(engines, within=PULL_TIMEOUT + 10)) == 0
 
 
 def leave(engines: Engines, body: dict[str, Any], after: float) -> None:
@@ -176,6 +162,26 @@ def test_a_client_that_leaves_during_the_prefill_takes_no_engine_down(engines: E
             leave(engines, completion(token_ids(3000, seed=8000 + seed)), after=0.3)
     body = completion(token_ids(500, seed=8010))
     assert engines.routed(body).token_ids == engines.colocated(body).token_ids
+
+
+def test_prefixes_shared_by_many_requests_leave_nothing_behind(
+    engines: Engines, together: Callable[..., list[Any]]
+) -> None:
+    start = token_ids(512, seed=71)
+    bodies = [completion(start + token_ids(64, seed=i), max_tokens=2) for i in range(100)]
+
+    def ask_or_leave(number: int) -> Answer | None:
+        if number % 5:
+            return engines.routed(bodies[number])
+        leave(engines, bodies[number], after=0.05)
+        return None
+
+    together(ask_or_leave, list(range(100)), at_once=6)
+    answer = engines.routed(bodies[1])
+    assert answer.token_ids == engines.colocated(bodies[1]).token_ids
+    # What was sent for clients that left between the legs, in the test above too, is held until
+    # the pull time-out.
+    assert held(settle(engines, within=PULL_TIMEOUT + 10)) == 0
 
 
 def test_a_receiver_that_is_not_there_fails_the_transfer_not_the_engine(

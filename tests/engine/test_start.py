@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import yaml
 from tests.engine.conftest import PROGRAMS
 
 from dpd_local import Cluster, Pod
-from dpd_local.pods import configuration_of
+from dpd_local.pods import Configuration, configuration_of
 from dpd_local.running import State
 
 pytestmark = pytest.mark.slow
@@ -85,51 +86,46 @@ def test_a_wiring_mistake_ends_the_pod_with_a_message(wrong: Cluster, name: str)
     assert pod.state is State.ENDED
 
 
-def with_config(change: Callable[[dict[str, object]], None]) -> Callable[[Cluster], None]:
-    """Change lmcache.yaml in the decoder's ConfigMap before the pod mounts it."""
-
-    def apply(cluster: Cluster) -> None:
-        for manifest in cluster.manifests:
-            if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"].endswith("-decode"):
-                config = yaml.safe_load(manifest["data"]["lmcache.yaml"])
-                change(config)
-                manifest["data"]["lmcache.yaml"] = yaml.safe_dump(config)
-        cluster.node.configuration = configuration_of(cluster.manifests)
-
-    return apply
-
-
-CONFIGS: dict[str, tuple[Callable[[dict[str, object]], None], str]] = {
-    "another chunk size": (
-        lambda config: config.update(chunk_size=128),
-        "chunk_size of ",
-    ),
-    "too few ports": (
-        lambda config: config.update(pd_peer_init_port=[]),
-        "pd_peer_init_port of ",
-    ),
-    "an unknown key": (
-        lambda config: config.update(pd_peer_init_ports=[7300]),
-        "pd_peer_init_ports of ",
-    ),
+CONFIGS: dict[str, tuple[dict[str, object], str]] = {
+    "decode-0": ({"chunk_size": 128}, "chunk_size of "),
+    "decode-1": ({"pd_peer_init_port": []}, "pd_peer_init_port of "),
+    "decode-2": ({"pd_peer_init_ports": [7300]}, "pd_peer_init_ports of "),
 }
+WITHOUT_PORT = "decode-3"
+
+
+def with_config(cluster: Cluster, changed: dict[str, object]) -> Configuration:
+    """What pods mount, with changes in the decoder's lmcache.yaml."""
+    manifests = copy.deepcopy(cluster.manifests)
+    for manifest in manifests:
+        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"].endswith("-decode"):
+            config = yaml.safe_load(manifest["data"]["lmcache.yaml"])
+            manifest["data"]["lmcache.yaml"] = yaml.safe_dump(config | changed)
+    return configuration_of(manifests)
+
+
+@pytest.fixture(scope="module")
+def misled() -> Iterator[Cluster]:
+    """Decoders with a mistake in the file that each mounts, and one whose port is taken."""
+    with Cluster(decode=4, hold=ALL, wait=False, programs=PROGRAMS) as cluster:
+        for name, (changed, _) in CONFIGS.items():
+            cluster.node.configuration = with_config(cluster, changed)
+            cluster.pod(name).start()
+        cluster.node.configuration = with_config(cluster, {})
+        pod = cluster.pod(WITHOUT_PORT)
+        with socket.create_server((pod.ip, 7300)):
+            pod.start()
+            yield cluster
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_mistake_in_the_configuration_file_ends_the_pod(name: str) -> None:
-    change, message = CONFIGS[name]
-    with Cluster(hold=ALL, wait=False, programs=PROGRAMS) as cluster:
-        with_config(change)(cluster)
-        pod = cluster.pod("decode-0")
-        pod.start()
-        assert pod.wait_exit(timeout=200) != 0
-        assert message in pod.log_text()
+def test_a_mistake_in_the_configuration_file_ends_the_pod(misled: Cluster, name: str) -> None:
+    pod = misled.pod(name)
+    assert pod.wait_exit(timeout=200) != 0
+    assert CONFIGS[name][1] in pod.log_text()
 
 
-def test_a_port_that_is_taken_ends_the_decoder() -> None:
-    with Cluster(hold=ALL, wait=False, programs=PROGRAMS) as cluster:
-        pod = cluster.pod("decode-0")
-        with socket.create_server((pod.ip, 7300)):
-            pod.start()
-            assert pod.wait_exit(timeout=200) != 0
-        assert f"the receiver can't listen on {pod.ip}:7300" in pod.log_text()
+def test_a_port_that_is_taken_ends_the_decoder(misled: Cluster) -> None:
+    pod = misled.pod(WITHOUT_PORT)
+    assert pod.wait_exit(timeout=200) != 0
+    assert f"the receiver can't listen on {pod.ip}:7300" in pod.log_text()

@@ -47,6 +47,7 @@ class Stage:
         self.decoder_addresses: list[str] | None = None
         self.client = aiohttp.ClientSession()
         self.notify_port = 0
+        self.scheme = "http"
         self._routers: list[Router] = []
 
     async def engines(self, prefill: int = 1, decode: int = 1, host: str = HOST) -> None:
@@ -63,12 +64,14 @@ class Stage:
         threshold: int = 20,
         max_len: int | None = None,
         wait: bool = True,
+        tls: dict[str, str] | None = None,
         **timeouts: float,
     ) -> Router:
         self.port, self.notify_port = free_port(), free_port()
         decoders = self.decoder_addresses or [e.address for e in self.decoders]
+        self.scheme = "https" if tls else "http"
         document = {
-            "listen": {"host": HOST, "port": self.port},
+            "listen": {"host": HOST, "port": self.port} | ({"tls": tls} if tls else {}),
             "notify": {"port": self.notify_port},
             "model": {"name": "tiny", "tokenizer": str(self.folder), "maxLen": max_len},
             "routing": {"mode": mode, "threshold": threshold},
@@ -91,7 +94,7 @@ class Stage:
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"{self.scheme}://{HOST}:{self.port}"
 
     def post(self, path: str, body: Any = None, **options: Any) -> Any:
         if body is not None:

@@ -11,7 +11,10 @@ MAX_LEN = 8192
 
 @dataclass(frozen=True)
 class Case:
-    """A request; refused if the engine answers it with an error before it computes anything."""
+    """A request; refused if the engine answers it with an error before it computes anything.
+
+    not_counted is why the router leaves one to the engine that the engine takes.
+    """
 
     name: str
     model: str
@@ -19,6 +22,7 @@ class Case:
     body: dict[str, Any]
     refused: bool = False
     truncated: bool = False
+    not_counted: str = ""
 
 
 USER = {"role": "user", "content": "tell me about zebras"}
@@ -45,6 +49,13 @@ TOOL = {
     },
     "cache": "kept",
     "type": "function",
+}
+FOR_TOKENIZER = {
+    "padding": "max_length",
+    "truncation": True,
+    "max_length": 3,
+    "return_tensors": "pt",
+    "tokenizer_kwargs": {"stride": 1},
 }
 TOOLS = [
     {
@@ -164,6 +175,13 @@ def _chats() -> list[Case]:
         "kwargs-tools": user | {"chat_template_kwargs": {"tools": [{"a": 1}]}},
         "kwargs-own-fields": user | {"chat_template_kwargs": {"add_generation_prompt": False}},
         "kwargs-tokenize": user | {"chat_template_kwargs": {"tokenize": True}},
+        "kwargs-tokenize-number": user | {"chat_template_kwargs": {"tokenize": 1}},
+        "kwargs-tokenize-false": user | {"chat_template_kwargs": {"tokenize": False}},
+        "kwargs-tokenize-null": user | {"chat_template_kwargs": {"tokenize": None}},
+        "kwargs-return-dict": user | {"chat_template_kwargs": {"return_dict": True}},
+        "kwargs-for-tokenizer": user | {"chat_template_kwargs": FOR_TOKENIZER},
+        "kwargs-for-tokenizer-null": user
+        | {"chat_template_kwargs": {"tokenize": True, "max_length": None, "padding": "auto"}},
         "kwargs-bos": user | {"chat_template_kwargs": {"bos_token": "<|im_end|>"}},
         "effort": user | {"reasoning_effort": "high"},
         "effort-none": user | {"reasoning_effort": "none"},
@@ -237,7 +255,31 @@ def _chats() -> list[Case]:
         "unicode": {"messages": [{"role": "user", "content": "Zürich 🦓"}], "tools": [TOOL]},
     }
     cases += [Case(f"chatml-{name}", "chatml", "chat", body) for name, body in chatml.items()]
+    tokenized = {"tokenize": True, "return_dict": True}
+    own_ways: dict[str, dict[str, Any]] = {
+        "cut": {"truncation": True, "max_length": 3},
+        "limit-alone": {"max_length": 3},
+        "not-cut": {"truncation": False},
+        "padded": {"padding": "max_length", "max_length": 40},
+        "more": {"tokenizer_kwargs": {"split_special_tokens": True}},
+    }
     cases += [
+        Case(
+            f"strict-tokenized-{name}",
+            "strict",
+            "chat",
+            user | {"chat_template_kwargs": tokenized | options},
+            not_counted="tokenizer_options",
+        )
+        for name, options in own_ways.items()
+    ]
+    cases += [
+        Case(
+            "strict-tokenized-special",
+            "strict",
+            "chat",
+            user | {"chat_template_kwargs": tokenized, "add_special_tokens": True},
+        ),
         Case("named-tools", "named", "chat", user | {"tools": [TOOL]}),
         Case("parts-cut", "parts", "chat", user | {"truncate_prompt_tokens": 4}, truncated=True),
         Case(
@@ -279,6 +321,15 @@ def _chats() -> list[Case]:
         "empty-template": ("chatml", user | {"chat_template": ""}),
         "template-by-name": ("named", user | {"chat_template": "default"}),
         "kwargs-template": ("chatml", user | {"chat_template_kwargs": {"chat_template": "x"}}),
+        "kwargs-mask": (
+            "chatml",
+            user | {"chat_template_kwargs": {"return_assistant_tokens_mask": True}},
+        ),
+        "kwargs-conversation": ("chatml", user | {"chat_template_kwargs": {"conversation": []}}),
+        "tokenized-tensors": (
+            "chatml",
+            user | {"chat_template_kwargs": {"tokenize": True, "return_tensors": "np"}},
+        ),
         "kwargs-auto-template": (
             "chatml",
             user | {"chat_template_kwargs": {"chat_template": "auto"}},

@@ -16,6 +16,7 @@ from dpd_router.config import (
     Receiver,
     Routing,
     Timeouts,
+    Tls,
     load,
     parse,
 )
@@ -120,6 +121,18 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             "7500",
             "notify.port: '7500' is not a port; write an integer from 1 to 65535",
         ),
+        ("listen.tls", None, "listen.tls: None is not a mapping; write keys and values there"),
+        ("listen.tls", {"certFile": "/c"}, "listen.tls.keyFile: missing; it has no default"),
+        (
+            "listen.tls",
+            {"certFile": 5, "keyFile": "/k"},
+            "listen.tls.certFile: 5 is not a text; write a non-empty string",
+        ),
+        (
+            "listen.tls",
+            {"certFile": "/c", "keyFile": "/k", "caFile": "/a"},
+            "listen.tls.caFile: unknown key; known here: certFile, keyFile",
+        ),
         ("model.tokenizer", "", "model.tokenizer: '' is not a text; write a non-empty string"),
         ("model.name", 5, "model.name: 5 is not a text; write a non-empty string"),
         ("model", ..., "model: missing; it has no default"),
@@ -198,6 +211,13 @@ def test_times_and_limits_have_defaults() -> None:
     assert config.timeouts == Timeouts(connect=5, transfer=60, idle=600, drain=25)
     assert parse(changed("routing.threshold", ...)).routing.threshold == 4096
     assert parse(changed("model.maxLen", 16384)).model.max_len == 16384
+
+
+def test_a_certificate_for_https_is_two_files() -> None:
+    files = {"certFile": "/etc/dpd-tls/tls.crt", "keyFile": "/etc/dpd-tls/tls.key"}
+    tls = Tls(cert_file="/etc/dpd-tls/tls.crt", key_file="/etc/dpd-tls/tls.key")
+    assert parse(changed("listen.tls", files)).listen.tls == tls
+    assert parse(yaml.safe_load(GOOD)).listen.tls is None
 
 
 def test_the_pods_own_ip_may_be_where_the_router_listens() -> None:

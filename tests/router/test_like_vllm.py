@@ -65,6 +65,10 @@ def test_the_count_is_the_engines(
     if case.refused:
         assert "error" in engine, engine
         assert counted.direct is not None
+    elif case.not_counted:
+        assert "error" not in engine, engine
+        assert counted.tokens == ()
+        assert counted.direct is not None and counted.direct.code == case.not_counted
     else:
         assert "error" not in engine, engine
         assert list(counted.tokens) == [len(ids) for ids in engine["tokens"]]
@@ -73,17 +77,20 @@ def test_the_count_is_the_engines(
 
 @pytest.mark.parametrize(
     "case",
-    [c for c in CASES if c.route == "chat" and not c.refused and not c.truncated],
+    [c for c in CASES if c.route == "chat" and not (c.refused or c.truncated or c.not_counted)],
     ids=lambda case: case.name,
 )
 def test_the_rendered_chat_is_the_engines(
     case: Any, engine_counts: dict[str, dict[str, Any]], tokenizers: dict[str, HfTokenizer]
 ) -> None:
     rendered = ChatRenderer(tokenizers[case.model]).render(case.body)
-    if isinstance(rendered, list):
-        assert rendered == engine_counts[case.name]["tokens"][0]
+    engine = engine_counts[case.name]
+    assert rendered.tokenized is (engine["text"] is None)
+    if rendered.tokenized:
+        encode = tokenizers[case.model]._tokenizer.encode
+        assert encode(rendered.text, add_special_tokens=False) == engine["tokens"][0]
     else:
-        assert rendered == engine_counts[case.name]["text"]
+        assert rendered.text == engine["text"]
 
 
 @pytest.mark.parametrize("name", TEMPLATE_CASES)

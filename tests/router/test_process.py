@@ -204,6 +204,16 @@ def test_a_wrong_configuration_ends_the_process_with_its_words(tmp_path: Path) -
     )
 
 
+def test_a_missing_certificate_ends_the_process_with_its_words(tmp_path: Path) -> None:
+    tls = "tls: {certFile: /no/tls.crt, keyFile: /no/tls.key}"
+    document = (CONFIG % (1, 2, "m")).replace("port: 1}", "port: 1, " + tls + "}")
+    assert run(document, tmp_path, POD_IP=HOST) == (
+        2,
+        "ERROR listen.tls.certFile: '/no/tls.crt' cannot be read: No such file or directory; "
+        "name a Secret of type kubernetes.io/tls in router.tls.secretName\n",
+    )
+
+
 def test_a_missing_pod_ip_ends_the_process_with_its_words(tmp_path: Path) -> None:
     assert run(CONFIG % (1, 2, "m"), tmp_path) == (
         2,

@@ -23,6 +23,7 @@ CHATML = (
     "<|im_end|>\n{% endfor %}"
     "{% if reasoning_effort %}effort {{ reasoning_effort }}\n{% endif %}"
     "{% if thinking is defined %}thinking {{ thinking }}\n{% endif %}"
+    "{% if max_length is defined %}at most {{ max_length }}\n{% endif %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 PARTS = (
@@ -93,7 +94,11 @@ def make_tokenizer(folder: Path, template: str | dict[str, str] | None, *, bos: 
             single="<s> $A", special_tokens=[("<s>", backend.token_to_id("<s>"))]
         )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template
+        tokenizer_object=backend,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="</s>",
+        chat_template=template,
     )
     tokenizer.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(MODEL))

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -51,13 +52,63 @@ def _build_schemas(builder: Builder, into: Path) -> None:
             # They name each other by URL; without one kubeconform finds them as neighbours, offline
             schema = json.loads(file.read_bytes())
             schema.pop("$id", None)
+            file.unlink()  # it may be a link to uv's own copy
             file.write_text(json.dumps(schema).replace('"/api/', '"'), encoding="utf-8")
+    _build_custom_schemas(builder, into / "custom", yaml_package=package)
     shutil.rmtree(package)
+
+
+def _build_custom_schemas(builder: Builder, into: Path, yaml_package: Path) -> None:
+    """Makes schemas of the CRDs in the Go modules of pins/custom-resources."""
+    modules = into.with_name("modules")
+    crds: list[Path] = []
+    for line in (PINS / "custom-resources").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            module, version, checksum, *files = line.split()
+            folder = _go_module(builder, modules, module, version, checksum)
+            crds += [folder / file for file in files]
+    newest = f"../../{kubernetes_versions()[-1]}/_definitions.json"
+    metadata = f"{newest}#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    env = {"PYTHONPATH": f"{CI / 'lib'}:{yaml_package}"}
+    program = (sys.executable, "-m", "dpd_ci.custom_schemas")
+    builder.run("schemas", *program, metadata, into, *crds, env=env)
+    shutil.rmtree(modules)
+
+
+def _go_module(builder: Builder, into: Path, module: str, version: str, checksum: str) -> Path:
+    """Downloads a Go module into a module cache of its own and returns the module's folder."""
+    env = {
+        "GOMODCACHE": str(into),
+        "GOFLAGS": "-modcacherw",  # so that it can be removed
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOSUMDB": "off",  # the pin says what it must be
+    }
+    builder.run("schemas", find_go(builder), "mod", "download", f"{module}@{version}", env=env)
+    found = (into / "cache" / "download" / module / "@v" / f"{version}.ziphash").read_text("ascii")
+    if found != checksum:
+        raise CommandFailed(f"pins/custom-resources: {module} {version} is {found}")
+    return into / f"{module}@{version}"
 
 
 def kubernetes_versions() -> list[str]:
     """The Kubernetes versions, X.Y.Z, that rendered manifests are checked against."""
     return (PINS / "kubernetes-versions").read_text(encoding="utf-8").split()
+
+
+def kubeconform_flags(cache: Path, version: str) -> tuple[str, ...]:
+    """The flags with which kubeconform checks manifests strictly and offline.
+
+    Args:
+        cache: the cache folder that the schemas are in.
+        version: one of `kubernetes_versions()`.
+    """
+    kubernetes = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
+    custom = "{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json"
+    schemas = cache / "schemas"
+    places = (f"{schemas}/{version}/{kubernetes}", f"{schemas}/custom/{custom}")
+    locations = (word for place in places for word in ("-schema-location", place))
+    return ("-strict", "-summary", "-kubernetes-version", version, *locations)
 
 
 def _build_go_tools(builder: Builder, into: Path) -> None:
@@ -126,11 +177,11 @@ ENGINE_NEXT = Artefact(
 )
 SCHEMAS = Artefact(
     "schemas",
-    "Kubernetes schemas, a few seconds",
-    pins("schemas.txt", "kubernetes-versions"),
+    "schemas of Kubernetes and of custom resources, half a minute",
+    pins("schemas.txt", "kubernetes-versions", "custom-resources"),
     _build_schemas,
-    kubernetes_versions()[0],
-    recipe=2,
+    "custom",
+    recipe=3,
 )
 GO_TOOLS = Artefact(
     "go-tools",

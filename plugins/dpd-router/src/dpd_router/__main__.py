@@ -63,6 +63,9 @@ async def serve(config: Config, pod_ip: str) -> int:
     try:
         await router.start()
         return await serve_until(stop, router, config)
+    except ConfigError as error:
+        _log.error("%s", error)
+        return 2
     except OSError as error:
         _log.error("cannot listen: %s", error)
         return 1

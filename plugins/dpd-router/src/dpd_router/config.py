@@ -15,14 +15,24 @@ MODES: tuple[Mode, ...] = ("threshold", "always", "never")
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of a certificate chain and of its private key, both PEM."""
+
+    cert_file: str
+    key_file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listen:
     """Where clients reach the router; "$(POD_IP)" in host stands for the pod's own IP.
 
     Kubernetes replaces it in the engines' arguments, which get the same value, but not in files.
+    With tls the port speaks HTTPS only, without it HTTP only.
     """
 
     host: str
     port: int
+    tls: Tls | None = None
 
     def on(self, pod_ip: str) -> str:
         """Return the host to bind in the pod of that IP."""
@@ -108,6 +118,7 @@ def parse(document: object) -> Config:
     """
     root = Section("", document)
     listen = root.section("listen")
+    tls = listen.section_or_none("tls")
     notify = root.section("notify")
     model = root.section("model")
     routing = root.section("routing")
@@ -116,7 +127,11 @@ def parse(document: object) -> Config:
     timeouts = root.section("timeouts", optional=True)
     mode = routing.choice("mode", MODES)
     config = Config(
-        listen=Listen(host=listen.text("host"), port=listen.port("port")),
+        listen=Listen(
+            host=listen.text("host"),
+            port=listen.port("port"),
+            tls=Tls(tls.text("certFile"), tls.text("keyFile")) if tls else None,
+        ),
         notify_port=notify.port("port"),
         model=Model(
             name=model.text("name"),
@@ -135,8 +150,9 @@ def parse(document: object) -> Config:
             drain=timeouts.seconds("drainSeconds", default=25),
         ),
     )
-    for section in (root, listen, notify, model, routing, prefill, decode, timeouts):
-        section.refuse_unknown()
+    for section in (root, listen, tls, notify, model, routing, prefill, decode, timeouts):
+        if section is not None:
+            section.refuse_unknown()
     if len(config.receiver.init_ports) != len(config.receiver.alloc_ports):
         raise ConfigError(
             f"decode.allocPorts: {list(config.receiver.alloc_ports)} and decode.initPorts "

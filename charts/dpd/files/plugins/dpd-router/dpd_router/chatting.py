@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .templates import ContentFormat, content_format, template_variables
 from .tokenizing import Tokenizer
@@ -22,8 +22,10 @@ _TEXT_PARTS = {
 }
 # Parts of these types are dropped when they hold null.
 _SKIPPED_WHEN_NULL = ("text", "refusal")
+# What transformers' rendering hands on to the tokenizer, if it tokenizes at all.
+_FOR_THE_TOKENIZER = ("padding", "truncation", "max_length", "return_tensors", "tokenizer_kwargs")
 # Never options of the template: the template itself, and what form the result has.
-_NOT_OPTIONS = ("chat_template", "tokenize", "tools")
+_NOT_OPTIONS = ("chat_template", "tokenize", "tools", "return_dict", *_FOR_THE_TOKENIZER)
 
 
 class NotText(Exception):
@@ -34,6 +36,20 @@ class OwnTemplate(Exception):
     """The request brings its own chat template: a program that the router does not run."""
 
 
+class TokenizerOptions(Exception):
+    """The request has the template's text tokenized in a way of its own, such as cut."""
+
+
+class Rendered(NamedTuple):
+    """The prompt of a chat.
+
+    With `tokenized` the engine tokenizes it while rendering: never with special tokens.
+    """
+
+    text: str
+    tokenized: bool
+
+
 class ChatRenderer:
     """Renders chat requests with one tokenizer's template. Safe to call from threads."""
 
@@ -42,12 +58,13 @@ class ChatRenderer:
         self._format = lru_cache(maxsize=32)(content_format)
         self._variables = lru_cache(maxsize=32)(template_variables)
 
-    def render(self, body: Mapping[str, Any]) -> str | list[int]:
-        """Return the prompt of a chat request (token ids if its template options ask for them).
+    def render(self, body: Mapping[str, Any]) -> Rendered:
+        """Return the prompt of a chat request.
 
         Raises:
             NotText: a message holds an image, audio, or something else than text.
             OwnTemplate: the request brings a chat template.
+            TokenizerOptions: the request has options for the tokenizer, and they count.
             Exception: whatever a bad message or template leads to.
         """
         wanted = _options(body)
@@ -55,13 +72,15 @@ class ChatRenderer:
         if body.get("chat_template") is not None or own.get("chat_template") is not None:
             raise OwnTemplate
         tools = wanted.pop("tools", None)
-        tokenize = wanted.pop("tokenize", False)
+        tokenized = bool(wanted.pop("tokenize", False))
+        if tokenized and not wanted.keys().isdisjoint(_FOR_THE_TOKENIZER):
+            raise TokenizerOptions
         template = self._tokenizer.template(tools)
         conversation = parse_messages(body["messages"], self._format(template))
         accepted = self._variables(template) | self._tokenizer.template_options()
         options = {k: v for k, v in wanted.items() if k in accepted and k not in _NOT_OPTIONS}
-        options |= {"tools": tools, "tokenize": tokenize, "return_dict": False}
-        return self._tokenizer.apply_template(conversation, template, options)
+        text = self._tokenizer.apply_template(conversation, template, options | {"tools": tools})
+        return Rendered(text, tokenized)
 
 
 def _options(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .chatting import ChatRenderer, NotText, OwnTemplate
+from .chatting import ChatRenderer, NotText, OwnTemplate, TokenizerOptions
 from .parsing import Route
 from .tokenizing import Tokenizer
 
@@ -94,9 +94,11 @@ class Counter:
             # The engine refuses it itself, unless it was told to trust its clients' templates.
             text = "the request brings its own chat template"
             raise _Uncountable("own_template", text) from None
-        if isinstance(rendered, list):
-            return (len(rendered),)
-        return (self._tokenizer.length(rendered, flag(body, "add_special_tokens", False)),)
+        except TokenizerOptions:
+            text = "the request has options for the tokenizer"
+            raise _Uncountable("tokenizer_options", text) from None
+        special = flag(body, "add_special_tokens", False) and not rendered.tokenized
+        return (self._tokenizer.length(rendered.text, special),)
 
     def _truncate_to(self, route: Route, body: Mapping[str, Any]) -> int | None:
         limit = body.get("truncate_prompt_tokens")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
@@ -72,6 +75,12 @@ class Metrics:
             ["role"],
             registry=registry,
         )
+        self.in_flight_tokens = Gauge(
+            "dpd_router_in_flight_tokens",
+            "Prompt tokens of the open requests on engines, by role; uncounted prompts add 0",
+            ["role"],
+            registry=registry,
+        )
         self.engines = Gauge(
             "dpd_router_engines",
             "Engines by role and whether they answer",
@@ -96,6 +105,20 @@ class Metrics:
             "Requests sent again because an idle connection had just been closed",
             registry=registry,
         )
+        for role in ("prefill", "decode"):
+            # Autoscalers take a missing series for an error, and 0 for no load.
+            self.in_flight.labels(role).set(0)
+            self.in_flight_tokens.labels(role).set(0)
+
+    @contextmanager
+    def at_engine(self, role: str, tokens: int) -> Iterator[None]:
+        """Count a request of so many prompt tokens as open on an engine while the block runs."""
+        with self.in_flight.labels(role).track_inprogress():
+            self.in_flight_tokens.labels(role).inc(tokens)
+            try:
+                yield
+            finally:
+                self.in_flight_tokens.labels(role).dec(tokens)
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -36,6 +36,11 @@ class Section:
         value = self._take(key, {} if optional else _MISSING)
         return Section(self._at(key), value)
 
+    def section_or_none(self, key: str) -> Section | None:
+        """Return a mapping inside this one, or None if it is not there."""
+        section = self.section(key, optional=True)
+        return section if key in self._values else None
+
     def text(self, key: str, default: str | None = None) -> str:
         """Return a text; it may be empty only if there is a default."""
         value = self._take(key, _MISSING if default is None else default)

@@ -31,8 +31,8 @@ class Tokenizer(Protocol):
 
     def apply_template(
         self, conversation: list[dict[str, Any]], template: str, options: dict[str, Any]
-    ) -> str | list[int]:
-        """Render a conversation (to token ids only if the options say `tokenize`)."""
+    ) -> str:
+        """Render a conversation to text."""
         ...
 
     def template_options(self) -> frozenset[str]:
@@ -70,10 +70,10 @@ class HfTokenizer:
 
     def apply_template(
         self, conversation: list[dict[str, Any]], template: str, options: dict[str, Any]
-    ) -> str | list[int]:
-        """Render a conversation."""
-        rendered: str | list[int] = self._tokenizer.apply_chat_template(
-            conversation=conversation, chat_template=template, **options
+    ) -> str:
+        """Render a conversation to text."""
+        rendered: str = self._tokenizer.apply_chat_template(
+            conversation=conversation, chat_template=template, tokenize=False, **options
         )
         return rendered
 

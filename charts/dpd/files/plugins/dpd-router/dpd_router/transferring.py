@@ -156,7 +156,7 @@ class Transfer:
             tried.add(engine.url)
             _log.info("DPD prefill selection: %s selected %s", self._strategy.name, engine.url)
             try:
-                with engine.serving(), self._metrics.in_flight.labels("prefill").track_inprogress():
+                with engine.serving(), self._metrics.at_engine("prefill", leg.tokens):
                     await self._post(engine, outgoing, leg, waiting)
             except ConnectFailed as error:
                 engine.seen_dead()

@@ -1,0 +1,77 @@
+"""What the chart itself says: its default values, and its facts about flags, names and nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConvertError
+
+CHECKOUT = Path(__file__).resolve().parents[4] / "charts" / "dpd"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The parts of a chart's folder that a conversion looks at.
+
+    Attributes:
+        values: the default values.
+        flags: files/flags.yaml.
+        environment: files/environment.yaml, patterns of names and what to do instead.
+        instances: files/instances.yaml, what a node of each type has.
+        models: Hugging Face ids of the models that the chart has numbers of.
+    """
+
+    values: Mapping[str, Any]
+    flags: Mapping[str, Mapping[str, str]]
+    environment: Sequence[Mapping[str, str]]
+    instances: Mapping[str, Mapping[str, int | None]]
+    models: tuple[str, ...]
+
+    def instead_of(self, variable: str) -> str | None:
+        """Return what to do instead of setting a variable, or None when it is free."""
+        for owned in self.environment:
+            if re.search(owned["pattern"], variable):
+                return owned["instead"]
+        return None
+
+    def node(self, instance_types: Sequence[str]) -> dict[str, int]:
+        """Return what a node has, by the catalogue's names, as far as all types agree on it."""
+        nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+        if not nodes:
+            return {}
+        return {
+            name: amount
+            for name, amount in nodes[0].items()
+            if amount is not None and all(node.get(name) == amount for node in nodes)
+        }
+
+
+def read_chart(folder: Path = CHECKOUT) -> Chart:
+    """Read a chart's folder.
+
+    Raises:
+        ConvertError: the folder is not the chart's.
+    """
+
+    def read(name: str) -> Any:
+        return yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+
+    try:
+        return Chart(
+            values=read("values.yaml"),
+            flags=read("files/flags.yaml"),
+            environment=read("files/environment.yaml"),
+            instances=read("files/instances.yaml"),
+            models=tuple(read("files/models.yaml")),
+        )
+    except FileNotFoundError as error:
+        raise ConvertError(
+            f"{folder} is not the dpd chart ({error.filename} is missing); "
+            "give the chart's folder with --chart"
+        ) from None

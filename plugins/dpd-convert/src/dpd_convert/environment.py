@@ -1,0 +1,86 @@
+"""The environment of the engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from .conversion import Conversion
+from .folders import Folders
+from .shapes import a_map
+
+_PATH = "worker.environmentVariables"
+
+# Variables that are values here, all whole numbers.
+_VALUES: Mapping[str, str] = {
+    "PD_BUFFER_SIZE": "kvTransfer.bufferSize",
+    "LMCACHE_PD_BUFFER_SIZE": "kvTransfer.bufferSize",
+    "LMCACHE_CHUNK_SIZE": "kvTransfer.chunkSize",
+    "PYTHONHASHSEED": "model.hashSeed",
+}
+# Variables that the router needs as well, when the model comes from Hugging Face.
+_ROUTERS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT")
+# Names of folders that programs write to.
+_FOLDER = re.compile(r"(_HOME|_CACHE|_CACHE_ROOT|_CACHE_DIR|_MULTIPROC_DIR)$")
+# Folders in which the chart's containers can write; the rest of their file system is read-only.
+_WRITABLE = ("/home/dpd", "/tmp", "/dev/shm")
+
+
+def convert(conversion: Conversion, folders: Folders) -> None:
+    """Write the environment; what the chart writes itself is left to it."""
+    for variable in conversion.maps(_PATH):
+        name = str(variable.get("name"))
+        instead = conversion.chart.instead_of(name)
+        if name in _VALUES:
+            _write_value(conversion, variable, _VALUES[name])
+        elif instead:
+            conversion.leave(_PATH, variable, instead)
+        else:
+            _write(conversion, _moved(variable, folders) | {"name": name})
+
+
+def _moved(variable: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
+    if isinstance(variable.get("value"), str):
+        return {**variable, "value": folders.moved(variable["value"])}
+    return dict(variable)
+
+
+def _write_value(conversion: Conversion, variable: Mapping[str, Any], key: str) -> None:
+    text = str(variable.get("value"))
+    if text.isdecimal():
+        conversion.set(key, int(text))
+    else:
+        conversion.leave(_PATH, variable, f"no whole number; set {key}, in digits")
+
+
+def _write(conversion: Conversion, variable: dict[str, Any]) -> None:
+    source = a_map(variable.get("valueFrom"), f"valueFrom of {variable['name']}")
+    secret = a_map(source.get("secretKeyRef"), f"secretKeyRef of {variable['name']}")
+    from_hub = conversion.written("model.source.type") == "huggingFace"
+    if from_hub and variable["name"] == "HF_TOKEN" and secret.get("name"):
+        token = {"name": secret["name"], "key": secret.get("key")}
+        conversion.set("model.source.huggingFace.tokenSecret", token)
+        return
+    conversion.set("engines.env", [variable])
+    if from_hub and variable["name"] in _ROUTERS:
+        conversion.set("router.env", [variable])
+    folder = variable.get("value")
+    if isinstance(folder, str) and _FOLDER.search(variable["name"]) and folder.startswith("/"):
+        _make_writable(conversion, variable["name"], folder)
+
+
+def _make_writable(conversion: Conversion, name: str, folder: str) -> None:
+    """Mount a folder where the manifest's containers could write, and the chart's could not."""
+    mounted = [mount["mountPath"] for mount in conversion.written("engines.volumeMounts") or []]
+    if _within(folder, (*_WRITABLE, *mounted)):
+        return
+    volume = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    conversion.set("engines.volumes", [{"name": volume, "emptyDir": {}}])
+    conversion.set("engines.volumeMounts", [{"name": volume, "mountPath": folder}])
+
+
+def _within(folder: str, places: Iterable[str]) -> bool:
+    path = PurePosixPath(folder)
+    return any(path.is_relative_to(place) for place in places)
