@@ -66,5 +66,7 @@ differ are left out; of everything else the least counts.
 {{- if and $gpus $instance.gpus $instance.memoryGiB -}}
 {{- $size = printf "%dGi" (max 1 (div (mul (int64 $instance.memoryGiB) $gpus) (mul 16 (int64 $instance.gpus)))) -}}
 {{- end -}}
-{{- (include "dpd.values" . | fromJson).shm.size | default $size -}}
+{{- $given := (include "dpd.values" . | fromJson).shm.size -}}
+{{- if kindIs "float64" $given }}{{ $given = int64 $given }}{{ end -}}
+{{- $given | default $size -}}
 {{- end -}}
