@@ -33,7 +33,7 @@ def documented(values: Path) -> Iterator[tuple[Keys, str]]:
 
 
 def headings(values: Path) -> dict[str, str]:
-    """The group that each top-level key stands in: the text of the `# ---- … ----` line above it."""
+    """The group of each top-level key: the text of the `# ---- … ----` line above it."""
     found: dict[str, str] = {}
     heading = ""
     for line in values.read_text(encoding="utf-8").splitlines():
@@ -90,9 +90,6 @@ def _row(keys: Keys, defaults: Any, sentence: str) -> str:
     value = defaults
     for key in keys:
         value = value[key]
-    default = json.dumps(value, ensure_ascii=False)
-    if len(default) > LONGEST_DEFAULT:
-        default = "see values.yaml"
-    else:
-        default = f"`{default}`"
+    written = json.dumps(value, ensure_ascii=False)
+    default = f"`{written}`" if len(written) <= LONGEST_DEFAULT else "see values.yaml"
     return f"| `{'.'.join(keys)}` | {default} | {sentence.replace('|', chr(92) + '|')} |"
