@@ -77,7 +77,7 @@ must be told to. Role and path are the router's own labels.
 {{- end -}}
 {{- $triggers := list -}}
 {{- range $asked -}}
-{{- $metadata := dict "serverAddress" $.root.Values.prometheusAddress "query" .query "threshold" (toJson .threshold) -}}
+{{- $metadata := dict "serverAddress" (trimSuffix "/" $.root.Values.prometheusAddress) "query" .query "threshold" (toJson .threshold) -}}
 {{- $triggers = append $triggers (dict "type" "prometheus" "metricType" .type "metadata" $metadata) -}}
 {{- end -}}
 {{- with $scaling.cpuPercent -}}
