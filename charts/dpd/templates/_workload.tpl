@@ -1,6 +1,6 @@
 {{/* "yes" when an autoscaler owns the number of a component's pods, so that the chart must not write it. */}}
 {{- define "dpd.autoscaled" -}}
-{{- if ne (include "dpd.values" . | fromJson).autoscaling.type "none" }}yes{{ end -}}
+{{- if ne ((include "dpd.values" . | fromJson).autoscaling.type | default "none") "none" }}yes{{ end -}}
 {{- end -}}
 
 {{/* The entry `replicas` of a component's workload: none when somebody else owns the number. */}}
