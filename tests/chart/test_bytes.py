@@ -1,4 +1,4 @@
-"""Texts reach the containers byte for byte: there is no shell and no template between."""
+"""Texts reach the containers byte for byte: no shell and no template is between (A28)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ITEMS = [
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_arguments_arrive_as_written(helm: Helm, role: str) -> None:
-    args = helm.render({"args": ITEMS}).container(role)["args"]
+    args = helm.render({"engines": {"args": ITEMS}}).container(role)["args"]
     assert args[-len(ITEMS) :] == ITEMS
 
 
@@ -40,12 +40,16 @@ def test_values_after_a_flag_arrive_as_written(helm: Helm) -> None:
         "--zn",
         "-1",
     ]
-    assert helm.render({"args": items}).container("decode")["args"][-len(items) :] == items
+    assert (
+        helm.render({"engines": {"args": items}}).container("decode")["args"][-len(items) :]
+        == items
+    )
 
 
 def test_environment_arrives_as_written(helm: Helm) -> None:
     values = {f"V{i}": item.partition("=")[2] for i, item in enumerate(ITEMS)}
-    env = helm.render({"env": [{"name": n, "value": v} for n, v in values.items()]}).env("prefill")
+    variables = [{"name": name, "value": value} for name, value in values.items()]
+    env = helm.render({"engines": {"env": variables}}).env("prefill")
     assert {name: env[name] for name in values} == values
 
 

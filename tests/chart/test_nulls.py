@@ -1,24 +1,51 @@
-"""A null takes a default away or is refused; it never leaves a hole in a manifest."""
+"""A null takes a default away or is refused; it never leaves a hole in a manifest (A10)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from .conftest import CHART, Helm, Values
 
+SCHEMA = Draft7Validator(json.loads((CHART / "values.schema.json").read_text(encoding="utf-8")))
 DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+# Nulls in one values file: few enough that one seldom hides another, many enough to be quick.
+TOGETHER = 12
+
+Place = tuple[str, ...]
 
 
-def places(values: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def places(values: Any, above: Place = ()) -> Iterator[Place]:
     """Every key of the values, at any depth."""
     for key, value in values.items():
         yield (*above, key)
         if isinstance(value, dict):
             yield from places(value, (*above, key))
+
+
+def without(values: Any, place: Place) -> Any:
+    """Values from which a null has taken a place away, as Helm does before it asks the schema."""
+    key, *rest = place
+    if not rest:
+        return {name: value for name, value in values.items() if name != key}
+    return {**values, key: without(values.get(key, {}), tuple(rest))}
+
+
+def nulls(batch: tuple[Place, ...]) -> Values:
+    """A values file with a null at each place."""
+    values: Values = {}
+    for place in batch:
+        at = values
+        for key in place[:-1]:
+            at = at.setdefault(key, {})
+        at[place[-1]] = None
+    return values
 
 
 def holes(value: Any, path: str = "") -> Iterator[str]:
@@ -31,26 +58,79 @@ def holes(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from holes(part, path)
-    elif isinstance(value, str) and ("<nil>" in value or "%!" in value) and "plugin" not in path:
+    elif isinstance(value, str) and ("<nil>" in value or "%!" in value):
         yield path
 
 
-@pytest.mark.parametrize("place", list(places(DEFAULTS)), ids=".".join)
-def test_any_default_may_be_null_or_the_refusal_names_it(
-    helm4: Helm, place: tuple[str, ...]
-) -> None:
-    values: Any = None
-    for key in reversed(place):
-        values = {key: values}
-    status, out, error = helm4.run(values, release="demo", chart=CHART)
-    if status:
-        assert place[-1] in error or (place[-1] in ("tag", "nodeSelector")), error
-        assert "nil pointer" not in error and "wrong type" not in error, error
-        return
+# A key of engines may also be null in a role, where the chart has no default for Helm to remove.
+PLACES = [*places(DEFAULTS), *(("prefill", key) for key in DEFAULTS["engines"])]
+SCHEMA_TAKES = {
+    place: SCHEMA.is_valid(
+        without(DEFAULTS, place) if place[0] != "prefill" else {**DEFAULTS, **nulls((place,))}
+    )
+    for place in PLACES
+}
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
+REFUSED_BY_THE_CHART = (
+    ("image", "tag"),
+    *((component, probe, "httpGet") for component in ("engines", "router") for probe in PROBES),
+    *((component, "lifecycle", "preStop", "sleep") for component in ("engines", "router")),
+)
+TAKEN = [p for p in PLACES if SCHEMA_TAKES[p] and p not in REFUSED_BY_THE_CHART]
+REFUSED = [place for place in PLACES if not SCHEMA_TAKES[place]]
+
+
+def batches(found: list[Place]) -> list[tuple[Place, ...]]:
+    """Places in groups in which none lies within another."""
+    groups: list[list[Place]] = []
+    for place in found:
+        for group in groups:
+            apart = all(a != b[: len(a)] for x in group for a, b in ((x, place), (place, x)))
+            if apart and len(group) < TOGETHER:
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return [tuple(group) for group in groups]
+
+
+@cache
+def refusal_of_a_batch(helm: Helm, batch: tuple[Place, ...]) -> str:
+    return helm.refusal(nulls(batch))
+
+
+@pytest.mark.parametrize("place", REFUSED, ids=".".join)
+def test_a_null_that_the_schema_refuses_is_named(helm4: Helm, place: Place) -> None:
+    (batch,) = [group for group in batches(REFUSED) if place in group]
+    error = refusal_of_a_batch(helm4, batch)
+    assert "nil pointer" not in error
+    missing = rf"at '{''.join('/' + key for key in place[:-1])}': missing propert"
+    (line,) = [line for line in error.splitlines() if missing in line] or [""]
+    at = "/".join(("", *place))
+    assert f"'{place[-1]}'" in line or f"at '{at}': got null" in error, error
+
+
+@pytest.mark.parametrize("batch", batches(TAKEN), ids=lambda batch: "+".join(map(".".join, batch)))
+def test_any_other_default_may_be_null(helm4: Helm, batch: tuple[Place, ...]) -> None:
+    status, out, error = helm4.run(nulls(batch))
+    assert status == 0, error
     for document in filter(None, yaml.load_all(out, yaml.CSafeLoader)):
-        if document["kind"] == "ConfigMap" and document["metadata"]["name"].endswith("-plugin"):
-            continue
-        assert list(holes(document, document["metadata"]["name"])) == []
+        name = document["metadata"]["name"]
+        if not name.endswith("-plugin"):  # source code may hold anything
+            assert list(holes(document, name)) == []
+
+
+def test_nulls_that_leave_nothing_usable_are_named_by_the_chart(helm4: Helm) -> None:
+    error = helm4.refusal(nulls(REFUSED_BY_THE_CHART))
+    for line in (
+        "- prefill.image: lmcache/vllm-openai has neither tag nor digest",
+        *(
+            f"- {component}.{key}: has none of httpGet, exec and the like; add one"
+            for component in ("engines", "router")
+            for key in ("lifecycle.preStop", "startupProbe", "readinessProbe", "livenessProbe")
+        ),
+    ):
+        assert line in error, error
 
 
 def test_null_takes_a_nested_default_away(helm: Helm) -> None:
@@ -58,15 +138,39 @@ def test_null_takes_a_nested_default_away(helm: Helm) -> None:
         {
             "podSecurityContext": {"runAsUser": None},
             "securityContext": {"capabilities": None},
-            "decode": {"startupProbe": None},
-            "router": {"resources": {"requests": {"cpu": None}}},
+            "decode": {
+                "startupProbe": None,
+                "livenessProbe": {"httpGet": None, "exec": {"command": ["true"]}},
+                "resources": {"requests": {"memory": None}},
+            },
+            "router": {"resources": {"requests": {"cpu": None}, "limits": {"memory": None}}},
             "kvTransfer": {"backend": "UCX"},
             "commonLabels": {"a": None},
         }
     )
-    pod = manifests.one("Deployment", "-decode")["spec"]["template"]["spec"]
-    assert "a" not in manifests.one("Deployment", "-decode")["metadata"]["labels"]
-    assert "runAsUser" not in pod["securityContext"]
-    assert "capabilities" not in manifests.container("decode")["securityContext"]
-    assert "startupProbe" not in manifests.container("decode")
-    assert manifests.container("router")["resources"]["requests"] == {"memory": "1Gi"}
+    assert "a" not in manifests.workload("decode")["metadata"]["labels"]
+    assert "runAsUser" not in manifests.pod("decode")["securityContext"]
+    decode = manifests.container("decode")
+    assert "capabilities" not in decode["securityContext"]
+    assert "startupProbe" not in decode
+    assert decode["livenessProbe"] == {
+        "exec": {"command": ["true"]},
+        "periodSeconds": 10,
+        "timeoutSeconds": 10,
+        "failureThreshold": 6,
+    }
+    assert decode["resources"]["requests"] == {"cpu": "96", "nvidia.com/gpu": 8}
+    assert manifests.container("router")["resources"] == {
+        "requests": {"memory": "1Gi"},
+        "limits": {},
+    }
+    assert "startupProbe" in manifests.container("prefill")
+
+
+def test_null_takes_a_limit_of_cpu_away_again(helm: Helm) -> None:
+    limits = {"engines": {"resources": {"limits": {"cpu": "8"}}}}
+    assert helm.render(limits).container("decode")["resources"]["limits"]["cpu"] == "8"
+    both = {**limits, "decode": {"resources": {"limits": {"cpu": None}}}}
+    manifests = helm.render(both)
+    assert "cpu" not in manifests.container("decode")["resources"]["limits"]
+    assert manifests.container("prefill")["resources"]["limits"]["cpu"] == "8"

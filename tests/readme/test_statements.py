@@ -19,6 +19,7 @@ from tests.readme.document import ROOT, TEXT, quoted, rows, section
 
 BIN = Path(os.environ.get("DPD_CACHE") or Path.home() / ".cache" / "dpd") / "bin"
 CHART = ROOT / "charts" / "dpd"
+CHART_TEXT = (CHART / "README.md").read_text(encoding="utf-8")
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 # A refusal that Helm prints, and the values that bring it about.
@@ -28,12 +29,15 @@ HELM_REFUSALS = {
     "kvTransfer.backend: LIBFABRIC moves KV over EFA, but a prefill pod asks for no "
     "vpc.amazonaws.com/efa": {
         "instanceTypes": [],
-        "resources": {"limits": {"nvidia.com/gpu": 8}},
+        "engines": {"resources": {"limits": {"nvidia.com/gpu": 8}}},
     },
-    "model.tensorParallelSize: 4 GPUs for one engine, but a prefill pod asks for 8 "
-    "nvidia.com/gpu": {"model": {"tensorParallelSize": 4}},
-    "env: LMCACHE_CHUNK_SIZE is not for setting; set kvTransfer.chunkSize instead": {
-        "env": [{"name": "LMCACHE_CHUNK_SIZE", "value": "128"}]
+    "model.tensorParallelSize: 4 needs 4 GPUs for one engine, but a prefill pod asks for 8 "
+    "nvidia.com/gpu": {
+        "model": {"tensorParallelSize": 4},
+        "engines": {"resources": {"limits": {"nvidia.com/gpu": 8}}},
+    },
+    "engines.env: LMCACHE_CHUNK_SIZE is not for setting; set kvTransfer.chunkSize instead": {
+        "engines": {"env": [{"name": "LMCACHE_CHUNK_SIZE", "value": "128"}]}
     },
 }
 
@@ -58,29 +62,28 @@ def value_of(key: str) -> Any:
     return found
 
 
-def keys_of(cell: str) -> Iterator[str]:
-    for key in quoted(cell):
-        if key.startswith("<role>."):
-            yield from (key.replace("<role>", role) for role in ("prefill", "decode"))
+def leaves(values: dict[str, Any], at: str = "") -> Iterator[str]:
+    """The place of every value that is no map of more of them."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{at}{key}.")
         else:
-            yield key
+            yield f"{at}{key}"
 
 
-TABLE = [
-    (key, default)
-    for keys, default, _meaning in rows(section("## Values"))
-    for key in keys_of(keys)
-]
+@pytest.mark.parametrize("document", [TEXT, CHART_TEXT], ids=["project", "chart"])
+def test_each_key_of_a_table_of_values_exists_with_that_default(document: str) -> None:
+    table = re.findall(r"^\| `([\w.]+)` \| (.*?) \| ", document, re.M)
+    assert len(table) > 25
+    for key, default in table:
+        if default != "see values.yaml":
+            assert value_of(key) == yaml.safe_load(default.strip("`")), key
 
 
-@pytest.mark.parametrize(("key", "default"), TABLE, ids=[key for key, _ in TABLE])
-def test_each_key_of_the_values_table_exists_with_that_default(key: str, default: str) -> None:
-    (written,) = quoted(default)
-    assert value_of(key) == yaml.safe_load(written)
-
-
-def test_every_group_of_values_is_in_the_table() -> None:
-    assert {key.split(".")[0] for key, _ in TABLE} == set(VALUES)
+def test_every_value_is_in_the_charts_table() -> None:
+    listed = re.findall(r"^\| `([\w.]+)` \| ", CHART_TEXT, re.M)
+    for leaf in leaves(VALUES):
+        assert any(leaf == key or leaf.startswith(f"{key}.") for key in listed), leaf
 
 
 def test_every_value_named_anywhere_exists() -> None:
@@ -184,7 +187,7 @@ def test_every_file_that_it_names_exists() -> None:
         if path.startswith("#"):
             assert f"# {path[1:].capitalize()}\n" in TEXT
         else:
-            assert (ROOT / path).exists(), path
+            assert (ROOT / path.partition("#")[0]).exists(), path
 
 
 def test_the_kubernetes_versions_are_those_of_the_checks() -> None:

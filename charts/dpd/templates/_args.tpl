@@ -42,7 +42,7 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 
 {{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's. */}}
 {{- define "dpd.args.merged" -}}
-{{- $shared := include "dpd.args.groups" (dict "root" .root "args" .root.Values.args) | fromJson -}}
+{{- $shared := include "dpd.args.groups" (dict "root" .root "args" .root.Values.engines.args) | fromJson -}}
 {{- $own := include "dpd.args.groups" (dict "root" .root "args" (index .root.Values .component).args) | fromJson -}}
 {{- $groups := list -}}
 {{- range $group := $shared.groups -}}
@@ -63,11 +63,11 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- toJson (dict "flags" (uniq $found)) -}}
 {{- end -}}
 
-{{/* Everything after "vllm serve" for a role, as JSON {"items": […]}. */}}
+{{/* Everything after "vllm serve" for a role, as JSON {"items": […]}; .part is "worker" for the pods of an engine that follow its first. */}}
 {{- define "dpd.args" -}}
 {{- $values := .root.Values -}}
 {{- $items := list
-  $values.model.name
+  (include "dpd.model.path" .root)
   (printf "--served-model-name=%s" (include "dpd.servedName" .root))
   (printf "--host=%s" $values.bindAddress)
   (printf "--port=%d" (int64 8000))
@@ -75,7 +75,16 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
   (printf "--max-model-len=%d" (int64 $values.model.maxLen))
   (printf "--dtype=%s" $values.model.dtype)
   (printf "--kv-transfer-config=%s" (include "dpd.kvTransferConfig" .))
+  (printf "--shutdown-timeout=%d" (int64 (include "dpd.values" . | fromJson).drainSeconds))
 -}}
+{{- with $values.model.pipelineParallelSize | int64 }}{{ if gt . 1 }}{{ $items = append $items (printf "--pipeline-parallel-size=%d" .) }}{{ end }}{{ end -}}
+{{- with include "dpd.nodes" . | int64 -}}
+{{- if gt . 1 -}}
+{{- $rank := ternary "$(LWS_WORKER_INDEX)" "0" (eq ($.part | default "") "worker") -}}
+{{- $items = concat $items (list (printf "--nnodes=%d" .) (printf "--node-rank=%s" $rank) "--master-addr=$(LWS_LEADER_ADDRESS)") -}}
+{{- if eq ($.part | default "") "worker" }}{{ $items = append $items "--headless" }}{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- with $values.model.tokenizer }}{{ $items = append $items (printf "--tokenizer=%s" .) }}{{ end -}}
 {{- with $values.model.revision }}{{ $items = concat $items (list (printf "--revision=%s" .) (printf "--tokenizer-revision=%s" .)) }}{{ end -}}
 {{- if eq .component "decode" }}{{ $items = append $items "--no-enable-prefix-caching" }}{{ end -}}
@@ -93,4 +102,13 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- $config = merge $config (dict "kv_role" "kv_producer") -}}
 {{- end -}}
 {{- toJson $config -}}
+{{- end -}}
+
+{{/* The value that a role's arguments give a flag, as text; empty when they do not. */}}
+{{- define "dpd.args.value" -}}
+{{- $found := "" -}}
+{{- range (include "dpd.args.merged" .role | fromJson).groups -}}
+{{- if eq .flag $.flag }}{{ $found = join " " .items | regexFind "[= ].*" | trimAll "= " }}{{ end -}}
+{{- end -}}
+{{- $found -}}
 {{- end -}}

@@ -11,12 +11,17 @@
   (dict "name" "DPD_ROLE" "value" .component)
   (dict "name" "DPD_CHUNK_SIZE" "value" (printf "%d" (int64 $values.kvTransfer.chunkSize)))
   (dict "name" "DPD_KV_BACKEND" "value" $values.kvTransfer.backend)
+  (dict "name" "DPD_REVISION" "value" (include "dpd.revision" .root))
 -}}
 {{- if eq .component "decode" -}}
 {{- $own = append $own (dict "name" "LMCACHE_PD_PEER_HOST" "value" "$(POD_IP)") -}}
 {{- end -}}
 {{- if include "dpd.usesEfa" . -}}
 {{- $own = append $own (dict "name" "FI_PROVIDER" "value" "efa") -}}
+{{- $own = append $own (dict "name" "FI_EFA_ENABLE_SHM_TRANSFER" "value" "0") -}}
+{{- end -}}
+{{- if and (eq .component "prefill") (ne $values.cache.l2.type "none") $values.cache.l2.urlSecret.name -}}
+{{- $own = append $own (dict "name" "LMCACHE_REMOTE_URL" "valueFrom" (dict "secretKeyRef" $values.cache.l2.urlSecret)) -}}
 {{- end -}}
 {{- include "dpd.env" (dict "root" .root "component" .component "own" $own) -}}
 {{- end -}}
@@ -31,5 +36,25 @@
   (dict "name" "TMPDIR" "value" "/tmp")
   (dict "name" "HF_HOME" "value" "/home/dpd/hf")
 -}}
-{{- include "dpd.mergeByName" (list $common .own .root.Values.env (index .root.Values .component).env) -}}
+{{- $model := (include "dpd.model.env" .root | fromJson).items -}}
+{{- $user := (include "dpd.values" . | fromJson).env -}}
+{{- include "dpd.mergeBy" (dict "key" "name" "lists" (list $common $model .own $user)) -}}
+{{- end -}}
+
+{{/*
+What prefill and decode must have alike, as 12 hex digits. A router pairs only engines of one revision, so that in the middle of
+an upgrade no decoder reads KV of another model, image or layout.
+*/}}
+{{- define "dpd.revision" -}}
+{{- $flags := (.Files.Get "files/flags.yaml" | fromYaml).agree -}}
+{{- $alike := dict "model" (omit .Values.model "servedName" "maxLen" "shape") "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
+{{- range $component := list "prefill" "decode" -}}
+{{- $role := dict "root" $ "component" $component -}}
+{{- $shaping := list -}}
+{{- range (include "dpd.args.merged" $role | fromJson).groups -}}
+{{- if include "dpd.args.owned" (dict "name" .name "flags" $flags) }}{{ $shaping = concat $shaping .items }}{{ end -}}
+{{- end -}}
+{{- $_ := set $alike $component (dict "image" (include "dpd.image" $role | fromJson).reference "args" $shaping) -}}
+{{- end -}}
+{{- toJson $alike | sha256sum | trunc 12 -}}
 {{- end -}}

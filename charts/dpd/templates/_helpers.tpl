@@ -30,51 +30,28 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Labels of a pod: no version, so that a new chart alone restarts nothing. */}}
 {{- define "dpd.podLabels" -}}
-{{- $values := index .root.Values .component -}}
+{{- $values := include "dpd.values" . | fromJson -}}
 {{- $selector := include "dpd.selector" . | fromYaml -}}
 {{- include "dpd.overlay" (list .root.Values.commonLabels $values.podLabels $selector) | fromJson | toYaml -}}
 {{- end -}}
 
-{{/* One map laid over another, as JSON: also "", 0 and false replace, null removes. */}}
-{{- define "dpd.overlay" -}}
-{{- $out := dict -}}
-{{- range . }}{{ range $key, $value := . }}{{ $_ := set $out $key $value }}{{ end }}{{ end -}}
-{{- include "dpd.clean" $out -}}
+{{/* Annotations of an object, as the entry of its metadata: those of all objects, then .annotations. */}}
+{{- define "dpd.annotations" -}}
+{{- with include "dpd.overlay" (list .root.Values.commonAnnotations .annotations) | fromJson -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
-
-{{/* A map as JSON, without its nulls at any depth. */}}
-{{- define "dpd.clean" -}}
-{{- $out := dict -}}
-{{- range $key, $value := . -}}
-{{- if kindIs "map" $value -}}
-{{- $_ := set $out $key (include "dpd.clean" $value | fromJson) -}}
-{{- else if not (kindIs "invalid" $value) -}}
-{{- $_ := set $out $key $value -}}
-{{- end -}}
-{{- end -}}
-{{- toJson $out -}}
-{{- end -}}
-
-{{/* Lists of things with names in one, as JSON {"items": …}: a later one replaces an earlier one of the same name. */}}
-{{- define "dpd.mergeByName" -}}
-{{- $order := list -}}
-{{- $byName := dict -}}
-{{- range . -}}
-{{- range . -}}
-{{- $order = append $order .name -}}
-{{- $_ := set $byName .name . -}}
-{{- end -}}
-{{- end -}}
-{{- $items := list -}}
-{{- range uniq $order }}{{ $items = append $items (index $byName .) }}{{ end -}}
-{{- toJson (dict "items" $items) -}}
 {{- end -}}
 
 {{/* The image of a component, as JSON. A digest goes with the repository and the tag it was given for. */}}
 {{- define "dpd.image" -}}
-{{- $own := (index .root.Values .component).image | default dict -}}
-{{- $image := include "dpd.overlay" (list .root.Values.image $own) | fromJson -}}
-{{- if or $own.repository $own.tag }}{{ $_ := set $image "digest" ($own.digest | default "") }}{{ end -}}
+{{- $image := dict -}}
+{{- $engines := ternary dict .root.Values.engines.image (eq .component "router") -}}
+{{- range $layer := list .root.Values.image $engines (index .root.Values .component).image -}}
+{{- $layer = $layer | default dict -}}
+{{- if or $layer.repository $layer.tag }}{{ $_ := set $image "digest" "" }}{{ end -}}
+{{- $image = include "dpd.overlay" (list $image $layer) | fromJson -}}
+{{- end -}}
 {{- $reference := ternary (printf "%s@%s" $image.repository $image.digest) (printf "%s:%s" $image.repository $image.tag) (not (empty $image.digest)) -}}
 {{- $_ := set $image "reference" $reference -}}
 {{- $_ := set $image "bin" (empty $image.binDir | ternary "" (printf "%s/" (trimSuffix "/" $image.binDir))) -}}
@@ -85,8 +62,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- .Values.model.servedName | default .Values.model.name -}}
 {{- end -}}
 
+{{/* The tokenizer that the router loads. */}}
 {{- define "dpd.tokenizer" -}}
-{{- .Values.model.tokenizer | default .Values.model.name -}}
+{{- .Values.model.tokenizer | default (include "dpd.model.path" .) -}}
+{{- end -}}
+
+{{/* Ranks of one engine: a GPU each. */}}
+{{- define "dpd.ranks" -}}
+{{- mul .Values.model.tensorParallelSize .Values.model.pipelineParallelSize -}}
 {{- end -}}
 
 {{/* Ports of the ranks from a first port on, as JSON {"ports": […]}. */}}

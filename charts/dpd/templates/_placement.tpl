@@ -1,30 +1,62 @@
-{{/* Affinity of an engine as JSON: by instance type and zone, near the other engines, apart from the other role. */}}
+{{/* Affinity of an engine as JSON: which nodes it takes, near what, apart from what. The user's parts replace whole parts of it. */}}
 {{- define "dpd.affinity" -}}
-{{- $placement := .root.Values.placement -}}
 {{- $out := dict -}}
-{{- $node := list -}}
-{{- with .root.Values.instanceTypes -}}
-{{- $spellings := list -}}
-{{- range . }}{{ $spellings = concat $spellings (list (printf "ml.%s" (trimPrefix "ml." .)) (trimPrefix "ml." .)) }}{{ end -}}
-{{- $node = append $node (dict "key" "node.kubernetes.io/instance-type" "operator" "In" "values" (uniq $spellings)) -}}
-{{- end -}}
-{{- with $placement.zone -}}
-{{- $node = append $node (dict "key" "topology.kubernetes.io/zone" "operator" "In" "values" (list .)) -}}
-{{- end -}}
-{{- with $node -}}
+{{- with (include "dpd.placement.nodes" .root | fromJson).expressions -}}
 {{- $terms := list (dict "matchExpressions" .) -}}
 {{- $_ := set $out "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms)) -}}
 {{- end -}}
-{{- if and $placement.sameZone (not $placement.zone) -}}
-{{- $term := include "dpd.podTerm" (dict "root" .root "components" (list "prefill" "decode") "key" "topology.kubernetes.io/zone") | fromJson -}}
-{{- $_ := set $out "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term)) -}}
+{{- $near := list -}}
+{{- range (include "dpd.placement.together" .root | fromJson).keys -}}
+{{- $near = append $near (include "dpd.podTerm" (dict "root" $.root "components" (list "prefill" "decode") "key" .) | fromJson) -}}
 {{- end -}}
-{{- if $placement.separateNodes -}}
+{{- with $near }}{{ $_ := set $out "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" .) }}{{ end -}}
+{{- if .root.Values.placement.separateNodes -}}
 {{- $other := ternary "decode" "prefill" (eq .component "prefill") -}}
 {{- $term := include "dpd.podTerm" (dict "root" .root "components" (list $other) "key" "kubernetes.io/hostname") | fromJson -}}
 {{- $_ := set $out "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term)) -}}
 {{- end -}}
-{{- include "dpd.overlay" (list $out (index .root.Values .component).affinity) -}}
+{{- range $layer := list .root.Values.engines.affinity (index .root.Values .component).affinity -}}
+{{- range $part, $value := $layer }}{{ $_ := set $out $part $value }}{{ end -}}
+{{- end -}}
+{{- include "dpd.clean" $out -}}
+{{- end -}}
+
+{{/* What a node must have to run engines, as JSON {expressions}. */}}
+{{- define "dpd.placement.nodes" -}}
+{{- $placement := .Values.placement -}}
+{{- $out := list -}}
+{{- with .Values.instanceTypes -}}
+{{- $spellings := list -}}
+{{- range . }}{{ $spellings = concat $spellings (list (printf "ml.%s" (trimPrefix "ml." .)) (trimPrefix "ml." .)) }}{{ end -}}
+{{- $out = append $out (dict "key" "node.kubernetes.io/instance-type" "operator" "In" "values" (uniq $spellings)) -}}
+{{- end -}}
+{{- with $placement.zone -}}
+{{- $out = append $out (dict "key" "topology.kubernetes.io/zone" "operator" "In" "values" (list .)) -}}
+{{- end -}}
+{{- with $placement.placementGroup.name -}}
+{{- $out = append $out (dict "key" $placement.placementGroup.label "operator" "In" "values" (list .)) -}}
+{{- end -}}
+{{- if $placement.healthyNodesOnly -}}
+{{- $bad := list "Unschedulable" "UnschedulablePendingReplacement" "UnschedulablePendingReboot" -}}
+{{- $out = append $out (dict "key" "sagemaker.amazonaws.com/node-health-status" "operator" "NotIn" "values" $bad) -}}
+{{- end -}}
+{{- if $placement.deepHealthCheck -}}
+{{- $out = append $out (dict "key" "sagemaker.amazonaws.com/deep-health-check-status" "operator" "In" "values" (list "Passed")) -}}
+{{- end -}}
+{{- with $placement.instanceGroups -}}
+{{- $out = append $out (dict "key" "sagemaker.amazonaws.com/instance-group-name" "operator" "In" "values" .) -}}
+{{- end -}}
+{{- toJson (dict "expressions" $out) -}}
+{{- end -}}
+
+{{/* Node labels on which all engines of the release must agree, as JSON {keys}. */}}
+{{- define "dpd.placement.together" -}}
+{{- $placement := .Values.placement -}}
+{{- $keys := list -}}
+{{- if and $placement.sameZone (not $placement.zone) }}{{ $keys = append $keys "topology.kubernetes.io/zone" }}{{ end -}}
+{{- with $placement.networkNodeLayer | int64 }}{{ $keys = append $keys (printf "topology.k8s.aws/network-node-layer-%d" .) }}{{ end -}}
+{{- if $placement.sameNode }}{{ $keys = append $keys "kubernetes.io/hostname" }}{{ end -}}
+{{- toJson (dict "keys" $keys) -}}
 {{- end -}}
 
 {{/* A term of pod affinity over this release's components, as JSON. */}}
@@ -33,4 +65,15 @@
 {{- $component := dict "key" "app.kubernetes.io/component" "operator" "In" "values" .components -}}
 {{- $selector := dict "matchLabels" $labels "matchExpressions" (list $component) -}}
 {{- toJson (dict "labelSelector" $selector "topologyKey" .key) -}}
+{{- end -}}
+
+{{/* How pods of a component spread, as JSON {constraints}; one without a selector gets the component's. */}}
+{{- define "dpd.spread" -}}
+{{- $selector := dict "matchLabels" (include "dpd.selector" . | fromYaml) -}}
+{{- $soft := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $out := list -}}
+{{- range (include "dpd.values" . | fromJson).topologySpreadConstraints | default (list $soft) -}}
+{{- $out = append $out (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
+{{- end -}}
+{{- toJson (dict "constraints" $out) -}}
 {{- end -}}

@@ -1,6 +1,7 @@
 {{/* What every pod of the chart has, whatever it runs. */}}
 {{- define "dpd.pod.common" -}}
-{{- $values := index .root.Values .component -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+serviceAccountName: {{ include "dpd.serviceAccountName" . }}
 enableServiceLinks: false
 automountServiceAccountToken: false
 terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
@@ -8,11 +9,16 @@ terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with include "dpd.clean" .root.Values.podSecurityContext | fromJson }}
+{{- range $key := list "priorityClassName" "schedulerName" "runtimeClassName" }}
+{{- with get $values $key }}
+{{ $key }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- with include "dpd.context" (merge (dict "key" "podSecurityContext") .) | fromJson }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with include "dpd.clean" $values.nodeSelector | fromJson }}
+{{- with $values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -20,38 +26,77 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+topologySpreadConstraints:
+  {{- (include "dpd.spread" . | fromJson).constraints | toYaml | nindent 2 }}
+{{- with concat (include "dpd.model.copy" . | fromJson).containers ($values.initContainers | default list) }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Name of the service account of a component's pods: one for both roles, unless a role says something of its own. */}}
+{{- define "dpd.serviceAccountName" -}}
+{{- $own := (index .root.Values .component).serviceAccount -}}
+{{- $shared := and (ne .component "router") (not $own) -}}
+{{- $account := $shared | ternary .root.Values.engines.serviceAccount $own -}}
+{{- $account.name | default (printf "%s-%s" (include "dpd.fullname" .root) ($shared | ternary "engine" .component)) -}}
+{{- end -}}
+
+{{/* The service account of a component, if the chart makes it. */}}
+{{- define "dpd.serviceAccount" -}}
+{{- $account := (index .root.Values .component).serviceAccount | default (dict "create" false) -}}
+{{- if ne $account.create false -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "dpd.metadata" (merge (dict "name" (include "dpd.serviceAccountName" .) "annotations" $account.annotations) .) | nindent 2 }}
+automountServiceAccountToken: false
+{{- end -}}
+{{- end -}}
+
+{{/* A security context of a component, as JSON: .key of all components, of the engines and its own; null in one takes away what those before say. */}}
+{{- define "dpd.context" -}}
+{{- $engines := ternary dict .root.Values.engines (eq .component "router") -}}
+{{- include "dpd.overlay" (list (index .root.Values .key) (index $engines .key) (index .root.Values .component .key)) -}}
+{{- end -}}
+
+{{/* Security context of a component's containers, as JSON. */}}
+{{- define "dpd.securityContext" -}}
+{{- include "dpd.context" (merge (dict "key" "securityContext") .) -}}
 {{- end -}}
 
 {{/* How a component's Deployment replaces pods, as JSON; the default's rollingUpdate does not go with another type. */}}
 {{- define "dpd.strategy" -}}
-{{- $strategy := include "dpd.clean" (index .root.Values .component).strategy | fromJson -}}
+{{- $strategy := (include "dpd.values" . | fromJson).strategy | default dict -}}
 {{- if eq ($strategy.type | default "") "Recreate" }}{{ $strategy = omit $strategy "rollingUpdate" }}{{ end -}}
 {{- toJson $strategy -}}
 {{- end -}}
 
-{{/* The probes of a component's container. */}}
+{{/* The probes of a component's container; a router that speaks HTTPS is asked by it, and its certificate is not checked. */}}
 {{- define "dpd.probes" -}}
-{{- $values := index .root.Values .component -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $scheme := not (empty ($values.tls | default dict).secretName) | ternary (dict "scheme" "HTTPS") dict -}}
 {{- range $probe := list "startupProbe" "readinessProbe" "livenessProbe" }}
-{{- with include "dpd.clean" (index $values $probe) | fromJson }}
+{{- with get $values $probe }}
+{{- if .httpGet }}{{ $_ := set . "httpGet" (merge .httpGet $scheme) }}{{ end }}
 {{ $probe }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 {{- end -}}
 
-{{/* Volumes of a pod: places to write, since the image is read-only, then the user's. */}}
+{{/* Volumes of a pod: places to write, since the image is read-only, the model's, then the user's. */}}
 {{- define "dpd.volumes" -}}
 - name: tmp
   emptyDir: {}
 - name: home
   emptyDir: {}
-{{- with (include "dpd.mergeByName" (list .root.Values.volumes (index .root.Values .component).volumes) | fromJson).items }}
+{{- with concat (include "dpd.model.volumes" . | fromJson).volumes ((include "dpd.values" . | fromJson).volumes | default list) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{/* Mounts of a container: the chart's, then the user's. */}}
+{{/* Mounts of a container: the chart's, the model's, then the user's. */}}
 {{- define "dpd.volumeMounts" -}}
 - name: tmp
   mountPath: /tmp
@@ -63,7 +108,7 @@ tolerations:
 - name: plugin
   mountPath: /opt/dpd/python
   readOnly: true
-{{- with concat (.root.Values.volumeMounts | default list) ((index .root.Values .component).volumeMounts | default list) }}
+{{- with concat (include "dpd.model.mounts" . | fromJson).mounts ((include "dpd.values" . | fromJson).volumeMounts | default list) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -2,11 +2,16 @@
 {{- define "dpd.router.config" -}}
 {{- $values := .Values -}}
 {{- $router := .Values.router -}}
-{{- $ranks := .Values.model.tensorParallelSize -}}
+{{- $ranks := include "dpd.ranks" . -}}
 {{- $full := include "dpd.fullname" . -}}
 listen:
   host: {{ .Values.bindAddress | toJson }}
   port: 8000
+  {{- if $router.tls.secretName }}
+  tls:
+    certFile: /etc/dpd-tls/tls.crt
+    keyFile: /etc/dpd-tls/tls.key
+  {{- end }}
 notify:
   port: {{ int64 .Values.kvTransfer.ports.notify }}
 model:

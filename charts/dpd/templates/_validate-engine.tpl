@@ -1,62 +1,4 @@
-{{/* The part of dpd.validate that knows engines: their arguments and their devices. */}}
-
-{{- define "dpd.validate.args" -}}
-{{- $facts := .root.Files.Get "files/flags.yaml" | fromYaml -}}
-{{- $parsed := include "dpd.args.groups" (dict "root" .root "args" .values.args) | fromJson -}}
-{{- $key := printf "%sargs" .at -}}
-{{- range $parsed.stray }}{{ printf "\n- %s: %q belongs to no flag; write --flag=value (the model is model.name)" $key . }}{{ end -}}
-{{- $before := list -}}
-{{- range $group := $parsed.groups -}}
-{{- $item := first $group.items -}}
-{{- if and (regexMatch "^-[nqr][^=\\s]" $item) (eq $group.name (regexFind "^[^=\\s]+" $item)) -}}
-{{- printf "\n- %s: %q hides its value; write %q" $key $item (printf "%s=%s" (get $facts.aliases (substr 0 2 $item)) (substr 2 -1 $item)) -}}
-{{- end -}}
-{{- if regexMatch "^[^=]*\\s" $item -}}
-{{- printf "\n- %s: %q has a space in its flag; write %s" $key $item (regexReplaceAll "\\s+" $item "=" | quote) -}}
-{{- end -}}
-{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.owned) -}}
-{{- printf "\n- %s: %q is not for setting, since the chart owns %s; %s" $key $item . (get $facts.owned .) -}}
-{{- end -}}
-{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.refused) -}}
-{{- printf "\n- %s: %q is not for setting; %s" $key $item (get $facts.refused .) -}}
-{{- end -}}
-{{- if $.component -}}
-{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.sharedOnly) -}}
-{{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; %s" $key $item (get $facts.sharedOnly .) -}}
-{{- end -}}
-{{- end -}}
-{{- if has $.component (list "" "decode") -}}
-{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.ownedByDecode) -}}
-{{- printf "\n- %s: %q is not for setting on the decoder; %s" $key $item (get $facts.ownedByDecode .) -}}
-{{- end -}}
-{{- end -}}
-{{- range $before -}}
-{{- if include "dpd.args.same" (dict "a" . "b" $group) }}{{ printf "\n- %s: %s is given twice, as %q and as %q; keep one" $key $group.flag (first .items) $item }}{{ end -}}
-{{- end -}}
-{{- $before = append $before $group -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Flags that must be equal on both roles; of a JSON flag, the whole and then its parts. */}}
-{{- define "dpd.validate.agreement" -}}
-{{- $facts := .Files.Get "files/flags.yaml" | fromYaml -}}
-{{- $given := dict "prefill" (deepCopy $facts.agree) "decode" (deepCopy $facts.agree) -}}
-{{- range $component, $values := $given -}}
-{{- range (include "dpd.args.merged" (dict "root" $ "component" $component) | fromJson).groups -}}
-{{- $flag := include "dpd.args.owned" (dict "name" .name "flags" $facts.agree) -}}
-{{- $value := join " " .items | regexFind "[= ].*" | trimAll "= " -}}
-{{- if and $flag (ne .flag .name) }}{{ $value = printf "%s %s=%s" (get $values $flag) (trimPrefix .name .flag) $value | trim }}{{ end -}}
-{{- if $flag }}{{ $_ := set $values $flag $value }}{{ end -}}
-{{- end -}}
-{{- end -}}
-{{- range $flag, $_ := $facts.agree -}}
-{{- $prefill := get $given.prefill $flag -}}
-{{- $decode := get $given.decode $flag -}}
-{{- if ne $prefill $decode -}}
-{{- printf "\n- args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in args" $flag $prefill $decode -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
+{{/* The part of dpd.validate that knows what engines run on. */}}
 
 {{/* Devices of one set of resources: requests must equal limits. */}}
 {{- define "dpd.validate.devices" -}}
@@ -73,7 +15,7 @@
 {{- define "dpd.validate.instance" -}}
 {{- $catalogue := .root.Files.Get "files/instances.yaml" | fromYaml -}}
 {{- $types := .root.Values.instanceTypes -}}
-{{- $limit := printf "%sresources.limits.\"%s\"" .at .device -}}
+{{- $limit := printf "engines.resources.limits.\"%s\"" .device -}}
 {{- $unknown := list -}}
 {{- $counts := list -}}
 {{- range $types -}}
@@ -89,11 +31,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Devices of an engine: known, on the instance, enough for the model and for the transfer. */}}
+{{/* Devices of an engine: known, on the instance, enough for the transfer. */}}
 {{- define "dpd.validate.resources" -}}
 {{- $values := .root.Values -}}
 {{- $types := $values.instanceTypes -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
 {{- $instance := include "dpd.instance" .root | fromJson -}}
+{{- $given := (include "dpd.resources.given" . | fromJson).limits -}}
 {{- $resources := include "dpd.resources" . | fromJson -}}
 {{- $devices := dict "nvidia.com/gpu" "gpus" -}}
 {{- if eq $values.kvTransfer.backend "LIBFABRIC" }}{{ $_ := set $devices "vpc.amazonaws.com/efa" "efa" }}{{ end -}}
@@ -102,28 +46,46 @@
 {{- $asked := get $resources.limits $name | int64 -}}
 {{- if hasKey $instance $count -}}
 {{- if gt $asked (get $instance $count | int64) -}}
-{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $.at $asked $name (get $instance $count) (join ", " $types) -}}
+{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $asked $name (get $instance $count) (join ", " $types) -}}
 {{- end -}}
-{{- else if and $types (not (include "dpd.resources.given" (dict "scope" $ "name" $name))) -}}
+{{- else if and $types (not (hasKey $given $name)) -}}
 {{- $unknown = append $unknown $name -}}
-{{- include "dpd.validate.instance" (dict "root" $.root "at" $.at "device" $name "count" $count) -}}
+{{- include "dpd.validate.instance" (dict "root" $.root "device" $name "count" $count) -}}
 {{- end -}}
 {{- end -}}
 {{- $gpus := get $resources.limits "nvidia.com/gpu" | int64 -}}
-{{- $ranks := int64 $values.model.tensorParallelSize -}}
-{{- if and $gpus (ne $gpus $ranks) -}}
-{{- printf "\n- model.tensorParallelSize: %d GPUs for one engine, but a %s pod asks for %d nvidia.com/gpu; make the two equal, here or in resources.limits" $ranks .component $gpus -}}
-{{- end -}}
 {{- if not (or $gpus $resources.claims $unknown (ne $values.kvTransfer.bufferDevice "cuda")) -}}
-{{- printf "\n- kvTransfer.bufferDevice: cuda, but a %s pod asks for no nvidia.com/gpu; set instanceTypes or resources.limits, or bufferDevice to cpu" .component -}}
+{{- printf "\n- kvTransfer.bufferDevice: cuda, but a %s pod asks for no nvidia.com/gpu; set instanceTypes or engines.resources.limits, or bufferDevice to cpu" .component -}}
 {{- end -}}
 {{- if not (or (get $resources.limits "vpc.amazonaws.com/efa") $resources.claims (has "vpc.amazonaws.com/efa" $unknown) (ne $values.kvTransfer.backend "LIBFABRIC")) -}}
-{{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, but a %s pod asks for no vpc.amazonaws.com/efa; set instanceTypes or resources.limits, or backend to UCX" .component -}}
+{{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, but a %s pod asks for no vpc.amazonaws.com/efa; set instanceTypes or engines.resources.limits, or backend to UCX" .component -}}
 {{- end -}}
 {{- range $name, $amount := $resources.limits -}}
 {{- $plain := merge (dict) $resources.requests $resources.limits -}}
 {{- if and (hasPrefix "hugepages-" $name) (not (or $plain.cpu $plain.memory)) -}}
-{{- printf "\n- %sresources: %s is %v, but Kubernetes gives huge pages only to pods that ask for cpu or memory too; add one of them" $.at $name $amount -}}
+{{- printf "\n- %sresources: %s is %v, but Kubernetes gives huge pages only to pods that ask for cpu or memory too; add one of them, or set it to 0" $at $name $amount -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* How the ranks of an engine fall on GPUs and nodes. */}}
+{{- define "dpd.validate.nodes" -}}
+{{- $model := .root.Values.model -}}
+{{- $ranks := include "dpd.ranks" .root | int64 -}}
+{{- $gpus := include "dpd.gpus" . | int64 -}}
+{{- $all := get (include "dpd.instance" .root | fromJson) "gpus" | int64 -}}
+{{- $sizes := printf "%v" $model.tensorParallelSize -}}
+{{- $key := "model.tensorParallelSize" -}}
+{{- if gt (int64 $model.pipelineParallelSize) 1 }}{{ $sizes = printf "%v with model.pipelineParallelSize %v" $model.tensorParallelSize $model.pipelineParallelSize }}{{ end -}}
+{{- $wanted := gt $all 0 | ternary (min $ranks $all) $ranks -}}
+{{- if or (gt $gpus $ranks) (and $gpus $all (lt $gpus $wanted)) -}}
+{{- printf "\n- %s: %s needs %d GPUs for one engine, but a %s pod asks for %d nvidia.com/gpu; ask for %d in resources.limits, or make this %d" $key $sizes $ranks .component $gpus $wanted $gpus -}}
+{{- else if and $gpus (gt $ranks $gpus) (mod $ranks $gpus) -}}
+{{- printf "\n- %s: %s needs %d GPUs for one engine, which does not divide into pods of %d; choose a multiple of %d" $key $sizes $ranks $gpus $gpus -}}
+{{- else if and $all $gpus (lt $gpus $all) (mod $all $gpus) (eq $gpus $ranks) -}}
+{{- printf "\n- %s: %s does not divide the %d GPUs of %s, so that some would stand idle; choose 1, 2, 4 or 8, or other instanceTypes" $key $sizes $all (join ", " .root.Values.instanceTypes) -}}
+{{- end -}}
+{{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
+{{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}
 {{- end -}}
 {{- end -}}

@@ -185,7 +185,7 @@ SCHEMAS = Artefact(
 )
 GO_TOOLS = Artefact(
     "go-tools",
-    "helm-unittest, chart-testing and kubeconform, built from source, two to four minutes",
+    "helm-unittest, ct, kubeconform, an OCI registry, built from source, two to four minutes",
     (CI / "tools" / "go.mod", CI / "tools" / "go.sum"),
     _build_go_tools,
     "kubeconform",
@@ -206,4 +206,5 @@ LINKS = {
     "helm-unittest": "go-tools/helm-unittest",
     "ct": "go-tools/ct",
     "kubeconform": "go-tools/kubeconform",
+    "registry": "go-tools/registry",
 }

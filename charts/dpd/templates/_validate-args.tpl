@@ -1,0 +1,59 @@
+{{/* The part of dpd.validate that knows vLLM's arguments. */}}
+
+{{- define "dpd.validate.args" -}}
+{{- $facts := .root.Files.Get "files/flags.yaml" | fromYaml -}}
+{{- $parsed := include "dpd.args.groups" (dict "root" .root "args" .values.args) | fromJson -}}
+{{- $key := printf "%sargs" .at -}}
+{{- range $parsed.stray }}{{ printf "\n- %s: %q belongs to no flag; write --flag=value (the model is model.name)" $key . }}{{ end -}}
+{{- $before := list -}}
+{{- range $group := $parsed.groups -}}
+{{- $item := first $group.items -}}
+{{- if and (regexMatch "^-[nqr][^=\\s]" $item) (eq $group.name (regexFind "^[^=\\s]+" $item)) -}}
+{{- printf "\n- %s: %q hides its value; write %q" $key $item (printf "%s=%s" (get $facts.aliases (substr 0 2 $item)) (substr 2 -1 $item)) -}}
+{{- end -}}
+{{- if regexMatch "^[^=]*\\s" $item -}}
+{{- printf "\n- %s: %q has a space in its flag; write %s" $key $item (regexReplaceAll "\\s+" $item "=" | quote) -}}
+{{- end -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.owned) -}}
+{{- printf "\n- %s: %q is not for setting, since the chart owns %s; %s" $key $item . (get $facts.owned .) -}}
+{{- end -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.refused) -}}
+{{- printf "\n- %s: %q is not for setting; %s" $key $item (get $facts.refused .) -}}
+{{- end -}}
+{{- if ne $.component "engines" -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.sharedOnly) -}}
+{{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; %s" $key $item (get $facts.sharedOnly .) -}}
+{{- end -}}
+{{- end -}}
+{{- if has $.component (list "engines" "decode") -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.ownedByDecode) -}}
+{{- printf "\n- %s: %q is not for setting on the decoder; %s" $key $item (get $facts.ownedByDecode .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $before -}}
+{{- if include "dpd.args.same" (dict "a" . "b" $group) }}{{ printf "\n- %s: %s is given twice, as %q and as %q; keep one" $key $group.flag (first .items) $item }}{{ end -}}
+{{- end -}}
+{{- $before = append $before $group -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Flags that must be equal on both roles; of a JSON flag, the whole and then its parts. */}}
+{{- define "dpd.validate.agreement" -}}
+{{- $facts := .Files.Get "files/flags.yaml" | fromYaml -}}
+{{- $given := dict "prefill" (deepCopy $facts.agree) "decode" (deepCopy $facts.agree) -}}
+{{- range $component, $values := $given -}}
+{{- range (include "dpd.args.merged" (dict "root" $ "component" $component) | fromJson).groups -}}
+{{- $flag := include "dpd.args.owned" (dict "name" .name "flags" $facts.agree) -}}
+{{- $value := join " " .items | regexFind "[= ].*" | trimAll "= " -}}
+{{- if and $flag (ne .flag .name) }}{{ $value = printf "%s %s=%s" (get $values $flag) (trimPrefix .name .flag) $value | trim }}{{ end -}}
+{{- if $flag }}{{ $_ := set $values $flag $value }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- range $flag, $_ := $facts.agree -}}
+{{- $prefill := get $given.prefill $flag -}}
+{{- $decode := get $given.decode $flag -}}
+{{- if ne $prefill $decode -}}
+{{- printf "\n- engines.args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in engines.args" $flag $prefill $decode -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

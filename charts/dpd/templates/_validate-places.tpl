@@ -1,0 +1,65 @@
+{{/* The part of dpd.validate about where things are: nodes, the model, caches, and the way in. */}}
+
+{{- define "dpd.validate.placement" -}}
+{{- $placement := .Values.placement -}}
+{{- if and $placement.sameNode $placement.separateNodes -}}
+{{- "\n- placement.sameNode: true, but placement.separateNodes is too; set that to false" -}}
+{{- end -}}
+{{- if and $placement.sameNode (eq .Values.kvTransfer.backend "LIBFABRIC") -}}
+{{- "\n- placement.sameNode: true, but kvTransfer.backend is LIBFABRIC, and EFA is not used within a node; set it to UCX" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Each source needs its own keys; keys of another source would be forgotten without a word. */}}
+{{- define "dpd.validate.source" -}}
+{{- $source := .Values.model.source -}}
+{{- $needs := dict "s3" (list "bucket") "fsx" (list "fileSystemId" "dnsName" "mountName") "pvc" (list "claimName") "hostPath" (list "path") "image" (list "reference") -}}
+{{- range $type, $keys := $needs -}}
+{{- range $key := $keys -}}
+{{- $value := get (get $source $type) $key -}}
+{{- if and (eq $type $source.type) (not $value) -}}
+{{- printf "\n- model.source.%s.%s: empty, but model.source.type is %s; set it" $type $key $type -}}
+{{- else if and $value (ne $type $source.type) -}}
+{{- printf "\n- model.source.%s.%s: %q is not used, since model.source.type is %s; set that to %s, or remove it" $type $key $value $source.type $type -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $source.type "huggingFace") $source.path -}}
+{{- printf "\n- model.source.path: %q is a folder of a bucket, file system, claim or image, but model.source.type is huggingFace; remove it" $source.path -}}
+{{- end -}}
+{{- if and (ne $source.type "huggingFace") .Values.model.revision -}}
+{{- printf "\n- model.revision: %q is of Hugging Face, but model.source.type is %s; remove it" .Values.model.revision $source.type -}}
+{{- end -}}
+{{- if and (eq $source.type "image") (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- printf "\n- model.source.type: image volumes came with Kubernetes 1.31, this is %s; choose another source" .Capabilities.KubeVersion.Version -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.cache" -}}
+{{- $l2 := .Values.cache.l2 -}}
+{{- $secret := $l2.urlSecret.name -}}
+{{- if and (ne $l2.type "none") (not .Values.cache.l1.enabled) -}}
+{{- printf "\n- cache.l2.type: %s, but cache.l1.enabled is false, and LMCache reads and writes L2 through L1; set that to true" $l2.type -}}
+{{- end -}}
+{{- if and (eq $l2.type "none") (or $l2.address $secret) -}}
+{{- printf "\n- cache.l2.type: none, but cache.l2 says where it is (%s); set type, or remove that" ($l2.address | default $secret) -}}
+{{- else if and (ne $l2.type "none") (not (or $l2.address $secret)) -}}
+{{- printf "\n- cache.l2.address: empty, but cache.l2.type is %s; set it, or cache.l2.urlSecret" $l2.type -}}
+{{- else if and $l2.address $secret -}}
+{{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $l2.address -}}
+{{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
+{{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
+{{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
+{{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.exposure" -}}
+{{- $router := .Values.router -}}
+{{- if and $router.httpRoute.enabled (not $router.httpRoute.parentRefs) -}}
+{{- "\n- router.httpRoute.parentRefs: empty, so no Gateway would take the route; name one" -}}
+{{- end -}}
+{{- if and $router.ingress.tlsSecretName (not $router.ingress.hosts) -}}
+{{- printf "\n- router.ingress.tlsSecretName: %q, but router.ingress.hosts is empty; name the hosts of the certificate" $router.ingress.tlsSecretName -}}
+{{- end -}}
+{{- end -}}

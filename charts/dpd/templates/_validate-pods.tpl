@@ -1,0 +1,104 @@
+{{/* The part of dpd.validate that knows pods of any kind. */}}
+
+{{- define "dpd.validate.image" -}}
+{{- $image := include "dpd.image" . | fromJson -}}
+{{- if not (or $image.tag $image.digest) -}}
+{{- printf "\n- %simage: %s has neither tag nor digest; set image.tag or image.digest" .at $image.repository -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.repository" -}}
+{{- $repository := (.values.image | default dict).repository | default "" -}}
+{{- if contains "@" $repository -}}
+{{- printf "\n- %simage.repository: %q holds a digest; set image.digest instead" .at $repository -}}
+{{- else if regexMatch ":[^/]*$" $repository -}}
+{{- printf "\n- %simage.repository: %q holds a tag; set image.tag instead" .at $repository -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.env" -}}
+{{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
+{{- $seen := list -}}
+{{- range $variable := .values.env -}}
+{{- $instead := "" -}}
+{{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $instead = $instead | default .instead }}{{ end }}{{ end -}}
+{{- if $instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name $instead }}{{ end -}}
+{{- if and (hasKey $variable "value") (hasKey $variable "valueFrom") -}}
+{{- printf "\n- %senv: %s has value and valueFrom, but takes one; remove the other" $.at $variable.name -}}
+{{- end -}}
+{{- if has $variable.name $seen }}{{ printf "\n- %senv: %s is given twice; keep one" $.at $variable.name }}{{ end -}}
+{{- $seen = append $seen $variable.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A probe, and a hook, has one handler; the chart's own stays until it is set to null. */}}
+{{- define "dpd.validate.handlers" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $found := pick $values "startupProbe" "readinessProbe" "livenessProbe" -}}
+{{- range $hook, $value := pick ($values.lifecycle | default dict) "preStop" "postStart" -}}
+{{- $_ := set $found (printf "lifecycle.%s" $hook) $value -}}
+{{- end -}}
+{{- range $key, $value := $found -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" (splitList "." $key | first)) $) -}}
+{{- $handlers := keys (pick $value "httpGet" "exec" "tcpSocket" "grpc" "sleep") | sortAlpha -}}
+{{- if gt (len $handlers) 1 -}}
+{{- printf "\n- %s%s: has %s, but takes one; set the other to null" $at $key (join " and " $handlers) -}}
+{{- else if not $handlers -}}
+{{- printf "\n- %s%s: has none of httpGet, exec and the like; add one, or set it to null" $at $key -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Service accounts that the chart makes; two cannot have one name. */}}
+{{- define "dpd.validate.accounts" -}}
+{{- $made := dict -}}
+{{- range $component := list "engines" "prefill" "decode" "router" -}}
+{{- $account := (get $.Values $component).serviceAccount -}}
+{{- if and $account (ne ($account | default dict).create false) -}}
+{{- $suffix := ternary "engine" $component (eq $component "engines") -}}
+{{- $name := $account.name | default (printf "%s-%s" (include "dpd.fullname" $) $suffix) -}}
+{{- if hasKey $made $name -}}
+{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $name (get $made $name) $component -}}
+{{- end -}}
+{{- $_ := set $made $name $component -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of containers beside the chart's own. */}}
+{{- define "dpd.validate.containers" -}}
+{{- $names := list -}}
+{{- range $key := list "initContainers" "sidecars" -}}
+{{- range index $.values $key -}}
+{{- if has .name (list "engine" "router" "model-copy") -}}
+{{- printf "\n- %s%s: %s is a container of the chart; choose another name" $.at $key .name -}}
+{{- end -}}
+{{- if has .name $names }}{{ printf "\n- %s%s: %s is given twice; choose another name" $.at $key .name }}{{ end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.volumes" -}}
+{{- $shared := has .component (list "prefill" "decode") | ternary .root.Values.engines dict -}}
+{{- $names := list -}}
+{{- range $shared.volumes }}{{ $names = append $names .name }}{{ end -}}
+{{- $own := list -}}
+{{- range .values.volumes -}}
+{{- if has .name $own }}{{ printf "\n- %svolumes: %s is given twice; keep one" $.at .name }}{{ end -}}
+{{- $own = append $own .name -}}
+{{- if has .name (list "tmp" "home" "shm" "config" "plugin" "model" "tls") -}}
+{{- printf "\n- %svolumes: %s is a volume of the chart; choose another name" $.at .name -}}
+{{- end -}}
+{{- if hasPrefix "/dev/infiniband" ((.hostPath | default dict).path | default "") -}}
+{{- printf "\n- %svolumes: %s mounts /dev/infiniband, which hides the EFA devices of the device plugin; remove it" $.at .name -}}
+{{- end -}}
+{{- end -}}
+{{- $paths := list "/tmp" "/home/dpd" "/etc/dpd" "/opt/dpd/python" "/dev/shm" "/model" "/etc/dpd-tls" -}}
+{{- if .root.Values.model.source.huggingFace.cacheHostPath }}{{ $paths = append $paths "/home/dpd/hf" }}{{ end -}}
+{{- range .values.volumeMounts -}}
+{{- if has (clean .mountPath) $paths }}{{ printf "\n- %svolumeMounts: %s is mounted already; choose another path" $.at .mountPath }}{{ end -}}
+{{- if not (has .name (concat $names $own)) }}{{ printf "\n- %svolumeMounts: no volume is named %s; add it to %svolumes" $.at .name $.at }}{{ end -}}
+{{- $paths = append $paths (clean .mountPath) -}}
+{{- end -}}
+{{- end -}}

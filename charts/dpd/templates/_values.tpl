@@ -1,0 +1,66 @@
+{{/*
+The values of a component as JSON: those of a role laid over those of engines. Maps merge by key, and null removes;
+env, volumes and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
+Arguments and resources have rules of their own: see _args.tpl and _resources.tpl.
+*/}}
+{{- define "dpd.values" -}}
+{{- $own := index .root.Values .component -}}
+{{- if eq .component "router" -}}
+{{- include "dpd.overlay" (list $own) -}}
+{{- else -}}
+{{- $shared := .root.Values.engines -}}
+{{- $out := include "dpd.overlay" (list $shared $own) | fromJson -}}
+{{- range $key := list "env" "volumes" "initContainers" "sidecars" -}}
+{{- $_ := set $out $key (include "dpd.mergeBy" (dict "key" "name" "lists" (list (get $shared $key) (get $own $key))) | fromJson).items -}}
+{{- end -}}
+{{- $_ := set $out "volumeMounts" (include "dpd.mergeBy" (dict "key" "mountPath" "lists" (list $shared.volumeMounts $own.volumeMounts)) | fromJson).items -}}
+{{- range $key := list "tolerations" "envFrom" "topologySpreadConstraints" -}}
+{{- $_ := set $out $key (concat (get $shared $key | default list) (get $own $key | default list) | uniq) -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Maps laid over each other, as JSON: also "", 0 and false replace, null removes. */}}
+{{- define "dpd.overlay" -}}
+{{- $out := dict -}}
+{{- range $layer := . -}}
+{{- range $key, $value := $layer -}}
+{{- $below := get $out $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $below) -}}
+{{- $value = include "dpd.overlay" (list $below $value) | fromJson -}}
+{{- end -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- include "dpd.clean" $out -}}
+{{- end -}}
+
+{{/* A map as JSON, without its nulls at any depth. */}}
+{{- define "dpd.clean" -}}
+{{- $out := dict -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- $_ := set $out $key (include "dpd.clean" $value | fromJson) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+
+{{/* Lists in one, as JSON {"items": …}: a later thing replaces an earlier one with the same .key. */}}
+{{- define "dpd.mergeBy" -}}
+{{- $order := list -}}
+{{- $found := dict -}}
+{{- range .lists -}}
+{{- range . | default list -}}
+{{- $name := get . $.key -}}
+{{- $order = append $order $name -}}
+{{- $_ := set $found $name . -}}
+{{- end -}}
+{{- end -}}
+{{- $items := list -}}
+{{- range uniq $order }}{{ $items = append $items (get $found .) }}{{ end -}}
+{{- toJson (dict "items" $items) -}}
+{{- end -}}

@@ -1,0 +1,88 @@
+"""The chart in a registry and under Argo CD: what its examples and its README say, run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import BIN, CHART, ROOT, Helm
+
+EXAMPLES = sorted((ROOT / "values" / "argocd").glob("*.yaml"))
+VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["version"]
+
+
+def chart_source(example: Path) -> dict[str, Any]:
+    """The source of an example that is the chart."""
+    spec = yaml.safe_load(example.read_text(encoding="utf-8"))["spec"]
+    sources = spec.get("template", {"spec": spec})["spec"]["sources"]
+    (found,) = [source for source in sources if "chart" in source]
+    return dict(found)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_names_this_chart_in_this_version(example: Path) -> None:
+    source = chart_source(example)
+    assert (source["chart"], source["targetRevision"]) == ("dpd", VERSION)
+    assert example.read_text(encoding="utf-8").startswith("# For ")
+
+
+def test_a_parameter_of_the_example_arrives(helm: Helm) -> None:
+    source = chart_source(ROOT / "values" / "argocd" / "application.yaml")
+    # Argo CD calls `helm template --set name=value` for each parameter without forceString.
+    flags = [f"--set={p['name']}={p['value']}" for p in source["helm"]["parameters"]]
+    routing = helm.render(None, *flags, release=source["helm"]["releaseName"]).config("router")
+    assert routing["routing"] == {"mode": "threshold", "threshold": 2048}
+
+
+def commands() -> list[str]:
+    """The commands of the chart's README."""
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """A real OCI registry on this machine, empty."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([BIN / "registry", "-port", str(port)], stderr=subprocess.DEVNULL) as run:
+        try:
+            until = time.monotonic() + 10
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert time.monotonic() < until, "the registry does not start"
+                    time.sleep(0.1)
+            yield f"127.0.0.1:{port}"
+        finally:
+            run.terminate()
+
+
+def test_the_commands_of_its_readme_work(registry: str, tmp_path: Path) -> None:
+    lines = commands()
+    assert len(lines) == 4
+    plain = {"push": ["--plain-http"], "install": ["--plain-http"]}
+    for line in lines:
+        line = line.replace("registry.example.com", registry).replace("/tmp", str(tmp_path))
+        _helm, verb, *rest = shlex.split(line)
+        far = any(word.startswith("oci://") for word in rest)
+        shown = {"install": "template"}.get(verb, verb)  # there is no cluster to install into
+        command = [BIN / "helm4", shown, *rest, *(plain[verb] if far else [])]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        if verb == "install":
+            assert "name: dpd-router" in done.stdout
+    assert (tmp_path / f"dpd-{VERSION}.tgz").exists()
