@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +14,7 @@ import zmq
 from tests.engine.pages import Pages
 
 from dpd_vllm.buffer import ReceiveBuffer
+from dpd_vllm.messages import RankAt
 from dpd_vllm.receiver import Receiver
 from dpd_vllm.sender import Receivers, Sender, TransferError
 
@@ -61,26 +63,39 @@ class RecordedBuffer(ReceiveBuffer[str, int]):
 class DecoderEnd:
     """A decoder's rank: receiver, buffer, and memory by page."""
 
-    def __init__(self, pages: int, events: Events, context: zmq.Context[Any], port: int):
+    def __init__(
+        self,
+        pages: int,
+        events: Events,
+        context: zmq.Context[Any],
+        port: int,
+        host: str = HOST,
+        boot_id: str = "",
+        ranks: Sequence[RankAt] = (),
+    ):
         self.events = events
         self.port = port
+        self.host = host
+        boot_id = boot_id or uuid.uuid4().hex
         self.memory: dict[int, str] = {}
         self.buffer = RecordedBuffer(Pages(pages), events)
         self.log: list[str] = []
         self.receiver: Receiver[str, int] = Receiver(
-            f"{HOST}:{self.port}",
+            f"{host}:{self.port}",
             self.buffer,
             FINGERPRINT,
             to_key=lambda text: text,
             page_number=lambda page: page,
             chunk_size=CHUNK,
+            boot_id=boot_id,
+            ranks=ranks or [RankAt(host, boot_id)],
             context=context,
             log=self.log.append,
         )
 
     @property
     def address(self) -> Receivers:
-        return Receivers(HOST, [self.port + 1], [self.port])
+        return Receivers(self.host, [self.port + 1], [self.port])
 
     def holds(self, keys: str) -> list[str | None]:
         """Return the bytes of each chunk that can be seen, None for one that can't."""
@@ -151,11 +166,21 @@ class Stage:
         self.router = Router(self.events, self.context)
         self._ending.callback(self.router.close)
 
-    def decoder(self, pages: int = 8, port: int = 0) -> DecoderEnd:
-        made = DecoderEnd(pages, self.events, self.context, port or free_port())
+    def decoder(self, pages: int = 8, port: int = 0, **more: Any) -> DecoderEnd:
+        made = DecoderEnd(pages, self.events, self.context, port or free_port(), **more)
         self._ending.callback(made.receiver.close)
         self.wire.serve(made)
         return made
+
+    def ranks(self, *hosts: str, ports: Sequence[int] = ()) -> list[DecoderEnd]:
+        """Start all ranks of a decoder, each on its host."""
+        boot_ids = [uuid.uuid4().hex for _ in hosts]
+        ranks = [RankAt(host, boot_id) for host, boot_id in zip(hosts, boot_ids, strict=True)]
+        ports = ports or [free_port() for _ in hosts]
+        return [
+            self.decoder(port=port, host=at.host, boot_id=at.boot_id, ranks=ranks)
+            for port, at in zip(ports, ranks, strict=True)
+        ]
 
     def restarted(self, decoder: DecoderEnd) -> DecoderEnd:
         """Replace a decoder by one on the same address, with an empty buffer."""

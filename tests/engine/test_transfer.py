@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
-from tests.engine.ends import CHUNK, FINGERPRINT, HOST, Stage, free_port, send, until
+from tests.engine.ends import CHUNK, FINGERPRINT, HOST, DecoderEnd, Stage, free_port, send, until
 
 from dpd_vllm import messages
 from dpd_vllm.sender import Receivers, TransferError
@@ -24,6 +24,12 @@ def stage() -> Iterator[Stage]:
 
 def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
     return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
+
+
+def addresses(ranks: Sequence[DecoderEnd]) -> Receivers:
+    """Return what a router says of a decoder: the first rank's host, and the ports of all."""
+    ports = [rank.port for rank in ranks]
+    return Receivers(ranks[0].host, [port + 1 for port in ports], ports)
 
 
 def test_pages_are_granted_then_written_then_landed_then_noticed(stage: Stage) -> None:
@@ -264,9 +270,8 @@ def test_an_aborted_request_gives_its_pages_up_and_sends_no_notice(stage: Stage)
 
 def test_every_rank_sends_a_notice_of_its_own(stage: Stage) -> None:
     transfer = stage.router.transfer("t")
-    decoders = [stage.decoder() for _ in range(2)]
-    ports = [decoder.port for decoder in decoders]
-    address = Receivers(HOST, [port + 1 for port in ports], ports)
+    decoders = stage.ranks(HOST, HOST)
+    address = addresses(decoders)
     senders = [stage.sender(rank=rank, ranks=2) for rank in range(2)]
     for sender in senders:
         send(sender, transfer, address, "ab")

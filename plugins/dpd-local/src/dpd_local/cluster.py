@@ -115,7 +115,7 @@ class Cluster:
         try:
             self.manifests = self._render(values, set_json or {}, prefill, decode)
             self.node.configuration = configuration_of(self.manifests)
-            pods = pods_of(self.manifests)
+            pods = pods_of(self.manifests, self.node.address)
             if colocated:
                 pods.append(colocated_from(next(p for p in pods if p.component == "decode")))
             for pod in pods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,11 +62,15 @@ class Configuration:
     secrets: dict[str, dict[str, bytes]]
 
 
-def pods_of(manifests: Iterable[Manifest]) -> list[Pod]:
-    """Return the pods of Deployments, StatefulSets and bare Pods, in the manifests' order.
+def pods_of(manifests: Iterable[Manifest], address: Callable[[str], str] = str) -> list[Pod]:
+    """Return the pods of all workloads among the manifests, in their order.
 
     A replica is named by its component label and ordinal, "prefill-0", or by its workload's name
-    when it has no such label.
+    when it has no such label. Of a LeaderWorkerSet that is the leader; "prefill-0-1" follows it.
+
+    Args:
+        manifests: Deployments, StatefulSets, LeaderWorkerSets and bare Pods; others are left out.
+        address: where the pods of a group find a leader, by its pod's name.
     """
     found: list[Pod] = []
     for manifest in manifests:
@@ -78,6 +82,8 @@ def pods_of(manifests: Iterable[Manifest]) -> list[Pod]:
             base = labels.get("app.kubernetes.io/component", manifest["metadata"]["name"])
             replicas = manifest["spec"].get("replicas", 1)
             found += [_pod(f"{base}-{ordinal}", template) for ordinal in range(replicas)]
+        elif manifest["kind"] == "LeaderWorkerSet":
+            found += _groups(manifest, address)
     names = [pod.name for pod in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PodError(f"two pods have the name {', '.join(sorted(twice))}")
@@ -101,6 +107,30 @@ def configuration_of(manifests: Iterable[Manifest]) -> Configuration:
         }
         target[manifest["metadata"]["name"]] = blobs | texts
     return Configuration(config_maps, secrets)
+
+
+def _groups(manifest: Manifest, address: Callable[[str], str]) -> list[Pod]:
+    """Return the pods of a LeaderWorkerSet, with the variables that its webhook adds."""
+    group = manifest["spec"]["leaderWorkerTemplate"]
+    worker = group["workerTemplate"]
+    leader = group.get("leaderTemplate") or worker
+    labels = leader.get("metadata", {}).get("labels", {})
+    base = labels.get("app.kubernetes.io/component", manifest["metadata"]["name"])
+    found = []
+    for ordinal in range(manifest["spec"].get("replicas", 1)):
+        first = f"{base}-{ordinal}"
+        for index in range(group["size"]):
+            pod = _pod(f"{first}-{index}" if index else first, worker if index else leader)
+            given = {
+                "LWS_LEADER_ADDRESS": address(first),
+                "LWS_GROUP_SIZE": str(group["size"]),
+                "LWS_WORKER_INDEX": str(index),
+            }
+            # They come first, so that the container's own variables may refer to them.
+            own = pod.container.setdefault("env", [])
+            own[:0] = [{"name": name, "value": value} for name, value in given.items()]
+            found.append(pod)
+    return found
 
 
 def _pod(name: str, template: Manifest) -> Pod:

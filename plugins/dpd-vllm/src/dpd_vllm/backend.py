@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from lmcache.v1.memory_management import MemoryFormat, MemoryObj
 from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.storage_backend.pd_backend import PDBackend
 
-from dpd_vllm import compat
+from dpd_vllm import compat, messages
 from dpd_vllm.buffer import ReceiveBuffer, Usage
 from dpd_vllm.channel import NixlWrites
 from dpd_vllm.fingerprint import fingerprint
+from dpd_vllm.nodes import of_all_ranks
 from dpd_vllm.receiver import Receiver
 from dpd_vllm.sender import Receivers, Sender
 
@@ -66,7 +68,7 @@ class LandedPDBackend(PDBackend):
         self._allocation_timeout = float(extra["dpd_allocation_timeout_seconds"])
         self._pull_timeout = float(extra["dpd_pull_timeout_seconds"])
         self._metadata = metadata
-        self._chunk_size = config.chunk_size
+        self.chunk_size = config.chunk_size
         self._ranks = compat.sending_ranks(config, metadata)
         self.sender: Sender | None = None
         self.buffer: ReceiveBuffer[CacheEngineKey, MemoryObj] | None = None
@@ -83,7 +85,7 @@ class LandedPDBackend(PDBackend):
             kv_shape=self._metadata.kv_shape,
             kv_dtype=str(self._metadata.kv_dtype),
             ranks=self._metadata.world_size,
-            chunk_size=self._chunk_size,
+            chunk_size=self.chunk_size,
             vllm_version=compat.VLLM_VERSION,
             lmcache_version=compat.LMCACHE_VERSION,
         )
@@ -116,7 +118,7 @@ class LandedPDBackend(PDBackend):
         if self.sender is not None and transfer_spec is not None and keys:
             fmt = memory_objs[0].meta.fmt
             shape = list(memory_objs[0].meta.shape)
-            shape[fmt.token_dim()] = self._chunk_size
+            shape[fmt.token_dim()] = self.chunk_size
             self.sender.send(
                 transfer_spec.req_id,
                 Receivers(
@@ -138,21 +140,25 @@ class LandedPDBackend(PDBackend):
 
     def chunks(self, tokens: int) -> int:
         """Return how many chunks a prompt of `tokens` tokens has."""
-        return math.ceil(tokens / self._chunk_size)
+        return math.ceil(tokens / self.chunk_size)
 
     # ---- decoder ----
 
     def _init_receiver(self) -> None:
-        shape = self._metadata.get_shapes(self._chunk_size)[0]
+        shape = self._metadata.get_shapes(self.chunk_size)[0]
         pages = _Pages(self, shape, self._metadata.kv_dtype)
         self.buffer = ReceiveBuffer(pages, self._pull_timeout)
+        boot_id = uuid.uuid4().hex
+        here = messages.RankAt(self.pd_config.peer_host, boot_id)
         self._receiver = Receiver(
             f"{self.pd_config.peer_host}:{self.pd_config.peer_alloc_port}",
             self.buffer,
             self._fingerprint(),
             to_key=CacheEngineKey.from_string,
             page_number=lambda page: page.meta.address,
-            chunk_size=self._chunk_size,
+            chunk_size=self.chunk_size,
+            boot_id=boot_id,
+            ranks=of_all_ranks(here),
             log=logger.error,
         )
 

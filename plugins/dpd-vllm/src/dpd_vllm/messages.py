@@ -1,7 +1,8 @@
 """What a prefiller, a decoder and a router say to each other, in msgpack.
 
 Prefiller to decoder, on the decoder's allocation port (ZMQ REQ to REP, one port per rank):
-`Allocate` is answered by `Allocated` or `Refused`; `Landed` and `Abandon` by `Done`.
+`Allocate` is answered by `Allocated` or `Refused`; `Landed` and `Abandon` by `Done`; `Where` by
+`Ranks`.
 Prefiller to router (ZMQ PUSH to PULL): `Notice`, one per rank that stores KV.
 """
 
@@ -53,6 +54,24 @@ class Abandon(msgspec.Struct, tag=True, frozen=True):
     transfer_id: str
 
 
+class Where(msgspec.Struct, tag=True, frozen=True):
+    """Ask where the ranks of this decoder are: a request names the host of the first one alone."""
+
+
+class RankAt(msgspec.Struct, frozen=True):
+    """One rank of a decoder."""
+
+    host: str
+    boot_id: str
+
+
+class Ranks(msgspec.Struct, tag=True, frozen=True):
+    """Answer to `Where`: all ranks of the decoder, in their order."""
+
+    boot_id: str
+    ranks: list[RankAt]
+
+
 class Done(msgspec.Struct, tag=True, frozen=True):
     """Answer to `Landed` and `Abandon`."""
 
@@ -71,8 +90,8 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     error: str = ""  # not empty: the transfer failed
 
 
-ToDecoder = Allocate | Landed | Abandon
-FromDecoder = Allocated | Refused | Done
+ToDecoder = Allocate | Landed | Abandon | Where
+FromDecoder = Allocated | Refused | Done | Ranks
 
 _to_decoder = msgspec.msgpack.Decoder(ToDecoder)
 _from_decoder = msgspec.msgpack.Decoder(FromDecoder)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -44,11 +44,12 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Where one rank of a decoder listens."""
+    """Where one rank of a decoder listens. `boot_id` is its process's, if that is known."""
 
     host: str
     init_port: int
     alloc_port: int
+    boot_id: str = ""
 
     @property
     def name(self) -> str:
@@ -58,14 +59,17 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Receivers:
-    """Where the ranks of a decoder listen, as a request's `disagg_spec` says."""
+    """Where the ranks of a decoder listen, as a request's `disagg_spec` says.
+
+    `host` is that of the first rank; the others may be on other nodes.
+    """
 
     host: str
     init_ports: Sequence[int]
     alloc_ports: Sequence[int]
 
     def of_rank(self, rank: int) -> Decoder:
-        """Return where one rank listens.
+        """Return where one rank listens if it is on the first rank's host.
 
         Raises:
             TransferError: a list of ports has none for this rank.
@@ -127,6 +131,7 @@ class Sender:
         self._context = context or zmq.Context.instance()
         self._log = log
         self._peers: dict[str, _Peer] = {}
+        self._ranks_of: dict[str, list[messages.RankAt]] = {}  # by the name of the first rank
         self._routers: dict[str, zmq.Socket[bytes]] = {}
         self._progress: dict[str, _Progress] = {}
 
@@ -169,11 +174,10 @@ class Sender:
             fmt=fmt,
         )
         try:
-            progress.decoder = receivers.of_rank(self._rank)
-            self._send_chunks(progress.decoder, request, objects)
+            self._send_chunks(progress, receivers, request, objects)
             progress.chunks_sent += len(keys)
         except TransferError as error:
-            progress.error = f"{receivers.host}: {error}"
+            progress.error = f"{self._place(receivers, progress.decoder)}: {error}"
             self._log(f"KV transfer {transfer_id} failed: {progress.error}")
 
     def finish(self, transfer_id: str, total_chunks: int) -> None:
@@ -196,12 +200,16 @@ class Sender:
             self._give_up(progress.decoder, transfer_id)
 
     def _send_chunks(
-        self, decoder: Decoder, request: messages.Allocate, objects: Sequence[Any]
+        self,
+        progress: _Progress,
+        receivers: Receivers,
+        request: messages.Allocate,
+        objects: Sequence[Any],
     ) -> None:
         give_up_at = time.monotonic() + self._allocation_timeout
         while True:
             asked = time.monotonic()
-            answer = self._ask(decoder, request)
+            decoder, answer = self._ask(progress, receivers, request)
             if isinstance(answer, messages.Allocated):
                 break
             if not isinstance(answer, messages.Refused):
@@ -235,12 +243,45 @@ class Sender:
         if not isinstance(done, messages.Done):
             raise DecoderLost(f"unexpected answer {type(done).__name__}")
 
-    def _ask(self, decoder: Decoder, request: messages.Allocate) -> messages.FromDecoder:
+    def _ask(
+        self, progress: _Progress, receivers: Receivers, request: messages.Allocate
+    ) -> tuple[Decoder, messages.FromDecoder]:
         try:
-            return self._call(decoder, request)
+            return self._ask_once(progress, receivers, request)
         except DecoderLost:
-            # A restarted decoder loses a request that was on its way: ask again, on a new socket.
-            return self._call(decoder, request)
+            # A restarted decoder loses a request that was on its way, and its ranks may be on
+            # other hosts than before: ask again, on a new socket.
+            self._ranks_of.pop(receivers.of_rank(0).name, None)
+            return self._ask_once(progress, receivers, request)
+
+    def _ask_once(
+        self, progress: _Progress, receivers: Receivers, request: messages.Allocate
+    ) -> tuple[Decoder, messages.FromDecoder]:
+        decoder = progress.decoder = self._find(receivers)
+        answer = self._call(decoder, request)
+        if decoder.boot_id and answer.boot_id != decoder.boot_id:
+            self._give_up(decoder, request.transfer_id)
+            raise DecoderLost(f"rank {self._rank} is not the one that the first rank knows")
+        return decoder, answer
+
+    def _find(self, receivers: Receivers) -> Decoder:
+        """Return where this rank's peer is. The first rank tells the others, once a start."""
+        here = receivers.of_rank(self._rank)
+        if self._rank == 0:
+            return here
+        first = receivers.of_rank(0)
+        if first.name not in self._ranks_of:
+            answer = self._call(first, messages.Where())
+            if isinstance(answer, messages.Refused):
+                raise TransferError(answer.reason)
+            if not isinstance(answer, messages.Ranks):
+                raise DecoderLost(f"unexpected answer {type(answer).__name__}")
+            self._ranks_of[first.name] = answer.ranks
+        ranks = self._ranks_of[first.name]
+        if len(ranks) <= self._rank:
+            raise TransferError(f"the decoder has {len(ranks)} rank(s), none for {self._rank}")
+        peer = ranks[self._rank]
+        return replace(here, host=peer.host, boot_id=peer.boot_id)
 
     def _handshake(self, decoder: Decoder, boot_id: str) -> None:
         peer = self._peer(decoder)
@@ -252,6 +293,11 @@ class Sender:
         if not isinstance(done, messages.Done) or done.boot_id != boot_id:
             raise DecoderLost("restarted between granting pages and the NIXL handshake")
         peer.boot_id = boot_id
+
+    def _place(self, receivers: Receivers, decoder: Decoder | None) -> str:
+        if decoder is None or decoder.host == receivers.host:
+            return receivers.host
+        return f"{receivers.host}, rank {self._rank} at {decoder.host}"
 
     def _peer(self, decoder: Decoder) -> _Peer:
         peer = self._peers.get(decoder.name)

@@ -11,7 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector import (
     LMCacheConnectorV1 as _LMCacheConnectorV1,
 )
 
-from dpd_vllm import compat, wiring
+from dpd_vllm import compat, nodes, wiring
 from dpd_vllm.stats import TransferMetrics, TransferStats
 
 if TYPE_CHECKING:
@@ -50,14 +50,33 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
         wiring.check_loaded(wired, vars(config), known)
         compat.adapt(config)
         compat.install()
+        spans_nodes = parallel.nnodes_within_dp > 1
+        if spans_nodes:
+            local_ranks = parallel.local_world_size
+            nodes.install(parallel.rank % local_ranks, local_ranks)
         if role == KVConnectorRole.WORKER and wired.role == "decode":
             rank = parallel.rank
             ports = (config.pd_peer_init_port[rank], config.pd_peer_alloc_port[rank])
             wiring.check_ports_free(config.pd_peer_host, ports)
         self._sent: dict[str, int] = {}  # tokens sent so far, by transfer id
         self._transfer_of: dict[str, str] = {}  # transfer id, by vLLM's request id
+        self._lookups: nodes.LookupEndpoints | None = None
         super().__init__(vllm_config, role, kv_cache_config)
         self._require_lmcache()
+        if spans_nodes and role == KVConnectorRole.WORKER:
+            server = self._lmcache_engine.lookup_server
+            mine = "" if server is None else server.transport.endpoint
+            self._lookups = nodes.LookupEndpoints(nodes.of_all_ranks(mine))
+
+    def get_handshake_metadata(self) -> nodes.LookupEndpoints | None:
+        """Return where the ranks answer lookups, for the scheduler; None on one node."""
+        return self._lookups
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        """Take what `get_handshake_metadata` returned in the workers, which is all the same."""
+        for lookups in metadata.values():
+            self._lmcache_engine.lookup_client.transport.reach(lookups.of_rank)
+            return
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Give LMCache the KV cache, and end the process if it then can't start."""
@@ -97,7 +116,9 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
                 self._sent.pop(spec.req_id, None)
                 self._transfer_of.pop(request.req_id, None)
             else:
-                self._sent[spec.req_id] = spec.num_transferred_tokens
+                # Of a pipeline LMCache notes this on the last stage alone.
+                whole = len(request.token_ids) // backend.chunk_size * backend.chunk_size
+                self._sent[spec.req_id] = max(spec.num_transferred_tokens, whole)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         """Give up transfers whose request was aborted in the middle of its prompt."""

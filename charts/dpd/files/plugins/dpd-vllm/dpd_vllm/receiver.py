@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
@@ -26,6 +25,8 @@ class Receiver(Generic[K, P]):
         to_key: LMCache's key from its text.
         page_number: the number of a page, as the writer addresses it.
         chunk_size: tokens of a full chunk.
+        boot_id: of this process: another one for each start.
+        ranks: where all ranks of this engine are, this one included.
 
     Raises:
         zmq.ZMQError: the address can't be bound.
@@ -39,10 +40,13 @@ class Receiver(Generic[K, P]):
         to_key: Callable[[str], K],
         page_number: Callable[[P], int],
         chunk_size: int,
+        boot_id: str,
+        ranks: Sequence[messages.RankAt],
         context: zmq.Context[Any] | None = None,
         log: Callable[[str], None] = lambda message: None,
     ) -> None:
-        self.boot_id = uuid.uuid4().hex
+        self.boot_id = boot_id
+        self._ranks = list(ranks)
         self._buffer = buffer
         self._fingerprint = fingerprint
         self._to_key = to_key
@@ -85,6 +89,8 @@ class Receiver(Generic[K, P]):
             if not self._buffer.landed(message.ticket):
                 return self._refuse(f"ticket {message.ticket} is unknown or timed out")
             return messages.Done(self.boot_id)
+        if isinstance(message, messages.Where):
+            return messages.Ranks(self.boot_id, self._ranks)
         self._buffer.abandon(message.transfer_id)
         return messages.Done(self.boot_id)
 
