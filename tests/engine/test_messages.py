@@ -115,6 +115,7 @@ def facts(**changed: Any) -> dict[str, str]:
         "kv_dtype": "torch.float32",
         "ranks": 1,
         "chunk_size": 256,
+        "revision": "0123456789ab",
         "vllm_version": "0.19.0",
         "lmcache_version": "0.4.3",
     }
@@ -129,6 +130,12 @@ def test_engines_that_differ_are_told_every_fact_with_both_values() -> None:
     assert difference(facts(ranks=2), facts(kv_shape=(2, 2, 256, 8, 64))) == (
         "kv_shape is 2x2x256x4x64 on the prefiller and 2x2x256x8x64 on the decoder, "
         "ranks is 2 on the prefiller and 1 on the decoder"
+    )
+
+
+def test_engines_of_two_revisions_do_not_agree() -> None:
+    assert difference(facts(), facts(revision="ba9876543210")) == (
+        "revision is 0123456789ab on the prefiller and ba9876543210 on the decoder"
     )
 
 

@@ -18,7 +18,7 @@ from lmcache.v1.storage_backend.pd_backend import PDBackend
 from dpd_vllm import compat, messages
 from dpd_vllm.buffer import ReceiveBuffer, Usage
 from dpd_vllm.channel import NixlWrites
-from dpd_vllm.fingerprint import fingerprint
+from dpd_vllm.fingerprint import fingerprint, revision
 from dpd_vllm.nodes import of_all_ranks
 from dpd_vllm.receiver import Receiver
 from dpd_vllm.sender import Receivers, Sender
@@ -86,6 +86,7 @@ class LandedPDBackend(PDBackend):
             kv_dtype=str(self._metadata.kv_dtype),
             ranks=self._metadata.world_size,
             chunk_size=self.chunk_size,
+            revision=revision(),
             vllm_version=compat.VLLM_VERSION,
             lmcache_version=compat.LMCACHE_VERSION,
         )

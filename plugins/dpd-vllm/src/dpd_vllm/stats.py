@@ -1,7 +1,8 @@
-"""The receive buffer's use, from the workers to the engine's /metrics."""
+"""The receive buffer's use, from the workers to the engine's /metrics, and its revision."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 
 from dpd_vllm.buffer import Usage, fullest
+from dpd_vllm.fingerprint import revision
 
 
 class TransferStats(KVConnectorStats):
@@ -49,7 +51,8 @@ def _shown(by_rank: dict[str, dict[str, int]]) -> dict[str, int]:
 class TransferMetrics(KVConnectorPromMetrics):
     """`dpd:receive_buffer_pages{state}`: total, free, expected, wanted, cached (see buffer.py).
 
-    Of several ranks the fullest one is shown.
+    Of several ranks the fullest one is shown. `dpd:engine_info{revision,role}` is 1 from the
+    start: routers pair engines by it.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -60,6 +63,15 @@ class TransferMetrics(KVConnectorPromMetrics):
             labelnames=[*self._labelnames, "state"],
             **({"multiprocess_mode": "mostrecent"} if self._gauge_cls is Gauge else {}),
         )
+
+        info = self._gauge_cls(
+            name="dpd:engine_info",
+            documentation="The revision that prefillers and decoders have alike, and the role.",
+            labelnames=[*self._labelnames, "revision", "role"],
+            **({"multiprocess_mode": "mostrecent"} if self._gauge_cls is Gauge else {}),
+        )
+        for labels in self.per_engine_labelvalues.values():
+            info.labels(*labels, revision(), os.environ.get("DPD_ROLE", "")).set(1)
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         """Set the gauges from a TransferStats' data."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+
+
+def revision() -> str:
+    """Return the chart's revision of this engine, from DPD_REVISION; empty without the chart."""
+    return os.environ.get("DPD_REVISION", "")
 
 
 def fingerprint(
@@ -12,6 +18,7 @@ def fingerprint(
     kv_dtype: str,
     ranks: int,
     chunk_size: int,
+    revision: str,
     vllm_version: str,
     lmcache_version: str,
 ) -> dict[str, str]:
@@ -22,6 +29,7 @@ def fingerprint(
         "kv_dtype": kv_dtype,
         "ranks": str(ranks),
         "chunk_size": str(chunk_size),
+        "revision": revision,
         "hash_seed": str(hash("dpd")),
         "vllm": vllm_version,
         "lmcache": lmcache_version,

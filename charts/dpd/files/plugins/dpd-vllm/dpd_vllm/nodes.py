@@ -1,8 +1,8 @@
-"""LMCache over several nodes: what it does by Unix sockets and by rank, done so that it works there.
+"""LMCache over several nodes: what it does by Unix sockets and by rank, done to work there.
 
 LMCache's scheduler asks every rank over a Unix socket which chunks it has. The sockets of another
-node are out of its reach: each prompt would wait for lookup_timeout_ms and then count as a miss. And
-it takes a rank for the number of its GPU, which is only right on the first node.
+node are out of its reach: each prompt would wait for lookup_timeout_ms and then count as a miss.
+And it takes a rank for the number of its GPU, which is only right on the first node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LookupClient(ZmqReqRepClientTransport):
 
     def reach(self, endpoints: Sequence[str]) -> None:
         """Ask each rank at its TCP endpoint from now on."""
-        self.socket_params = [
+        self.socket_params: list[Any] = [
             params._replace(socket_path=endpoints[params.rank]) for params in self.socket_params
         ]
         self._recreate_all_sockets()
