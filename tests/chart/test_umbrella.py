@@ -18,7 +18,7 @@ def umbrella(tmp_path: Path) -> Path:
     """A chart that depends on dpd, on a condition."""
     folder = tmp_path / "umbrella"
     shutil.copytree(CHART, folder / "charts" / "dpd")
-    dependency = {"name": "dpd", "version": "0.1.0", "condition": "dpd.enabled"}
+    dependency = {"name": "dpd", "version": ">=0.0.0-0", "condition": "dpd.enabled"}
     chart = {
         "apiVersion": "v2",
         "name": "umbrella",
