@@ -1,4 +1,4 @@
-"""Names of objects: distinct, legal, and the same in every place that uses them."""
+"""Names of objects: distinct, legal (A21), and of nobody else's variables (A24)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEGAL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def check(manifests: Manifests) -> None:
-    names = [name for _, name in manifests]
+    names = [name for kind, name in manifests if kind != "PersistentVolume"]  # may be longer
     assert all(LEGAL.fullmatch(name) for name in names), names
     assert len({name for kind, name in manifests if kind == "Deployment"}) == 3
     # Room for the suffixes of a StatefulSet's pods, should an engine become one.
@@ -79,45 +79,26 @@ def test_a_release_or_namespace_that_looks_like_another_type_stays_text(
     assert pod["metadata"]["labels"]["app.kubernetes.io/instance"] == name
 
 
-def test_every_address_in_the_configuration_is_one_of_the_release(helm: Helm) -> None:
-    manifests = helm.render(
-        {
-            "fullnameOverride": "other",
-            "kvTransfer": {"ports": {"init": 9000, "alloc": 9100, "notify": 9200}},
-            "decode": {"replicas": 2},
-        }
-    )
-    router = manifests.config("router")
-    for role in ("prefill", "decode"):
-        (address,) = router[role]["addresses"]
-        name, _, port = address.partition(":")
-        service = manifests[("Service", name)]
-        assert service["spec"]["clusterIP"] == "None"
-        (entry,) = service["spec"]["ports"]
-        assert entry["port"] == int(port)
-        pods = manifests.one("Deployment", f"-{role}")["spec"]["template"]
-        assert service["spec"]["selector"].items() <= pods["metadata"]["labels"].items()
-        ports = {p["name"]: p["containerPort"] for p in manifests.container(role)["ports"]}
-        assert ports[entry["targetPort"]] == int(port)
-        assert f"--port={port}" in manifests.container(role)["args"]
-    listened = manifests.config("decode")
-    assert router["decode"]["initPorts"] == listened["pd_peer_init_port"] == list(range(9000, 9008))
-    assert (
-        router["decode"]["allocPorts"] == listened["pd_peer_alloc_port"] == list(range(9100, 9108))
-    )
-    opened = {p["containerPort"] for p in manifests.container("decode")["ports"]}
-    assert opened == {8000, *range(9000, 9008), *range(9100, 9108)}
-    assert {p["containerPort"] for p in manifests.container("router")["ports"]} == {
-        8000,
-        router["notify"]["port"],
-    }
-    assert router["notify"]["port"] == 9200
+def test_a_longest_name_still_leaves_room_for_objects_of_a_model(helm: Helm) -> None:
+    fsx = {"fileSystemId": "fs-0123", "dnsName": "fs.example", "mountName": "abc"}
+    values = {"model": {"source": {"type": "fsx", "fsx": fsx}}}
+    manifests = helm.render(values, release="x" * 53)
+    check(manifests)
+    assert "PersistentVolumeClaim" in {kind for kind, _ in manifests}
 
 
 def test_everything_mounted_is_a_volume_and_every_volume_is_mounted(helm: Helm) -> None:
     manifests = helm.render()
     for component in ("router", "prefill", "decode"):
-        pod = manifests.one("Deployment", f"-{component}")["spec"]["template"]["spec"]
+        pod = manifests.pod(component)
         mounts = [mount["name"] for mount in manifests.container(component)["volumeMounts"]]
         assert sorted(mounts) == sorted(volume["name"] for volume in pod["volumes"])
         assert ("ServiceAccount", pod["serviceAccountName"]) in manifests
+
+
+@pytest.mark.parametrize("release", ["vllm", "lmcache", "dpd", "nixl"])
+def test_no_release_gives_its_pods_the_variables_of_services(helm4: Helm, release: str) -> None:
+    # A Service "vllm" would set VLLM_PORT to a tcp:// address (A24).
+    manifests = helm4.render({"fullnameOverride": release}, release=release)
+    for component in ("router", "prefill", "decode"):
+        assert manifests.pod(component)["enableServiceLinks"] is False

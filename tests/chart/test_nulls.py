@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from .conftest import CHART, Helm, Values
 
-SCHEMA = Draft7Validator(json.loads((CHART / "values.schema.json").read_text(encoding="utf-8")))
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 # Nulls in one values file: few enough that one seldom hides another, many enough to be quick.
 TOGETHER = 12
@@ -29,12 +29,16 @@ def places(values: Any, above: Place = ()) -> Iterator[Place]:
             yield from places(value, (*above, key))
 
 
-def without(values: Any, place: Place) -> Any:
-    """Values from which a null has taken a place away, as Helm does before it asks the schema."""
-    key, *rest = place
-    if not rest:
-        return {name: value for name, value in values.items() if name != key}
-    return {**values, key: without(values.get(key, {}), tuple(rest))}
+def is_taken(place: Place) -> bool:
+    """Whether the schema takes a null, which removes a default, or is a role's own."""
+    if place[0] == "prefill":
+        return Draft7Validator(SCHEMA).is_valid({**DEFAULTS, **nulls((place,))})
+    at = SCHEMA
+    for key in place[:-1]:
+        at = at.get("properties", {}).get(key, {})
+        while "$ref" in at:
+            at = SCHEMA["definitions"][at["$ref"].rsplit("/", 1)[1]]
+    return place[-1] not in at.get("required", [])
 
 
 def nulls(batch: tuple[Place, ...]) -> Values:
@@ -64,20 +68,14 @@ def holes(value: Any, path: str = "") -> Iterator[str]:
 
 # A key of engines may also be null in a role, where the chart has no default for Helm to remove.
 PLACES = [*places(DEFAULTS), *(("prefill", key) for key in DEFAULTS["engines"])]
-SCHEMA_TAKES = {
-    place: SCHEMA.is_valid(
-        without(DEFAULTS, place) if place[0] != "prefill" else {**DEFAULTS, **nulls((place,))}
-    )
-    for place in PLACES
-}
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 REFUSED_BY_THE_CHART = (
     ("image", "tag"),
     *((component, probe, "httpGet") for component in ("engines", "router") for probe in PROBES),
     *((component, "lifecycle", "preStop", "sleep") for component in ("engines", "router")),
 )
-TAKEN = [p for p in PLACES if SCHEMA_TAKES[p] and p not in REFUSED_BY_THE_CHART]
-REFUSED = [place for place in PLACES if not SCHEMA_TAKES[place]]
+TAKEN = [p for p in PLACES if is_taken(p) and p not in REFUSED_BY_THE_CHART]
+REFUSED = [place for place in PLACES if not is_taken(place)]
 
 
 def batches(found: list[Place]) -> list[tuple[Place, ...]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from .conftest import CHART, ROOT, Helm
+from dpd_ci.documents import documented
 
+from .conftest import CHART, ROOT, Helm, Values
+
+DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 FILES = sorted((ROOT / "values").glob("*.yaml"))
 
 
@@ -61,14 +66,41 @@ def test_templates_are_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > 150} == {}
 
 
-def test_a_template_holds_one_resource() -> None:
-    for path in (CHART / "templates").glob("*.yaml"):
-        kinds = [
-            line
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if line.startswith("kind:")
-        ]
-        assert len(kinds) == (0 if path.name == "validate.yaml" else 1), path
+# Values that between them make an object of every template.
+EVERYTHING: list[Values] = [
+    {
+        "model": {
+            "source": {
+                "type": "fsx",
+                "fsx": {"fileSystemId": "fs-0123", "dnsName": "fs.example", "mountName": "abc"},
+            }
+        },
+        "engines": {"autoscaling": {"type": "hpa"}},
+        "prefill": {"serviceAccount": {"annotations": {"a": "b"}}},
+        "decode": {"serviceAccount": {"annotations": {"a": "b"}}},
+        "router": {
+            "autoscaling": {"type": "hpa"},
+            "ingress": {"enabled": True},
+            "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}]},
+        },
+    },
+    {
+        "model": {"tensorParallelSize": 16},
+        "engines": {"autoscaling": {"type": "keda"}},
+        "router": {"autoscaling": {"type": "keda"}},
+        "prometheusAddress": "http://prometheus",
+    },
+]
+
+
+def test_a_template_holds_one_resource_and_each_is_used(helm4: Helm) -> None:
+    made: set[str] = set()
+    for values in EVERYTHING:
+        _, out, error = helm4.run(values)
+        sources = re.findall(r"^# Source: dpd/templates/(.*)$", out, re.MULTILINE)
+        assert len(sources) == len(set(sources)), error
+        made |= set(sources)
+    assert made == {p.name for p in (CHART / "templates").glob("*.yaml")} - {"validate.yaml"}
 
 
 def test_a_plugin_mounted_by_its_items_is_the_package_again(helm4: Helm) -> None:
@@ -84,32 +116,27 @@ def test_a_plugin_mounted_by_its_items_is_the_package_again(helm4: Helm) -> None
         assert mounted == {str(p.relative_to(source)): p.read_text(encoding="utf-8") for p in files}
 
 
+def leaves(values: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every place of the values that holds no further places."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key)
+
+
 def test_every_value_is_explained_by_one_sentence_above_it() -> None:
-    lines = (CHART / "values.yaml").read_text(encoding="utf-8").splitlines()
-    groups = {"model", "image", "shm", "prefill", "decode", "router", "kvTransfer", "placement"}
-    groups |= {"timeouts", "engines", "service", "ports"}
-    inside_object: int | None = None
-    for before, line in zip(["", *lines], lines, strict=False):
-        depth = len(line) - len(line.lstrip())
-        key = line.strip().partition(":")[0]
-        if not line.strip() or line.strip().startswith(("#", "-")):
-            continue
-        if inside_object is not None and depth > inside_object:
-            continue
-        inside_object = None
-        if key in groups:
-            continue
-        assert before.strip().startswith("# ") and before.endswith("."), line
-        if line.endswith(":"):
-            inside_object = depth
+    explained = dict(documented(CHART / "values.yaml"))
+    assert [key for key, sentence in explained.items() if not sentence.endswith(".")] == []
+    for place in leaves(DEFAULTS):
+        # What is Kubernetes' own, such as a probe, is explained as a whole.
+        above = [place[:depth] for depth in range(1, len(place) + 1)]
+        assert any(part in explained for part in above), place
 
 
-def test_every_value_is_in_the_schema_and_read_by_a_template() -> None:
+def test_every_explained_value_is_read_by_a_template() -> None:
     templates = "".join(p.read_text(encoding="utf-8") for p in (CHART / "templates").iterdir())
-    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    for group, content in values.items():
-        keys = [group, *(content if isinstance(content, dict) else [])]
-        for key in keys:
-            assert (
-                key in templates or group == "global" or group.lower().endswith("securitycontext")
-            ), (group, key)
+    places = [place for place, _ in documented(CHART / "values.yaml") if place != ("global",)]
+    for place in places:  # the times of the router are read together
+        name = "timeouts" if place[:2] == ("router", "timeouts") else place[-1]
+        assert re.search(rf"\b{name}\b", templates), place
