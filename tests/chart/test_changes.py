@@ -61,7 +61,7 @@ ENGINES = {"prefill", "decode"}
         ({"engines": {"image": {"tag": "v0.4.4"}}}, ENGINES),
         ({"router": {"image": {"tag": "v0.4.4"}}}, {"router"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_a_change_restarts_only_the_pods_that_it_concerns(
     helm4: Helm, values: Values, restarted: set[str]

@@ -60,7 +60,8 @@ def test_engines_with_different_hash_seeds_have_different_fingerprints(
     one: str, other: str, same: bool
 ) -> None:
     code = "from dpd_vllm.fingerprint import fingerprint as f; print(f(model='m', kv_shape=(1,), "
-    code += "kv_dtype='d', ranks=1, chunk_size=1, vllm_version='v', lmcache_version='l'))"
+    code += "kv_dtype='d', ranks=1, chunk_size=1, revision='r', "
+    code += "vllm_version='v', lmcache_version='l'))"
     first, second = (run(code, {"PYTHONHASHSEED": seed}).stdout for seed in (one, other))
     assert first and (first == second) == same
 
