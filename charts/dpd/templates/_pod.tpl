@@ -1,7 +1,7 @@
 {{/* What every pod of the chart has, whatever it runs. */}}
 {{- define "dpd.pod.common" -}}
 {{- $values := include "dpd.values" . | fromJson -}}
-serviceAccountName: {{ include "dpd.serviceAccountName" . }}
+serviceAccountName: {{ include "dpd.serviceAccountName" . | quote }}
 enableServiceLinks: false
 automountServiceAccountToken: false
 terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
@@ -11,7 +11,7 @@ imagePullSecrets:
 {{- end }}
 {{- range $key := list "priorityClassName" "schedulerName" "runtimeClassName" }}
 {{- with get $values $key }}
-{{ $key }}: {{ . }}
+{{ $key }}: {{ quote . }}
 {{- end }}
 {{- end }}
 {{- with include "dpd.context" (merge (dict "key" "podSecurityContext") .) | fromJson }}

@@ -13,7 +13,7 @@ replicas: {{ int64 $replicas }}
 
 {{/* Metadata of an object of a component; .suffix instead of the component ends its name, .annotations are its own. */}}
 {{- define "dpd.metadata" -}}
-name: {{ .name | default (printf "%s-%s" (include "dpd.fullname" .root) (.suffix | default .component)) }}
+name: {{ .name | default (printf "%s-%s" (include "dpd.fullname" .root) (.suffix | default .component)) | quote }}
 namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "dpd.labels" . | nindent 2 }}
