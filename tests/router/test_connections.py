@@ -152,7 +152,7 @@ async def test_an_answer_that_had_begun_is_not_asked_for_again(stage: Stage) -> 
 
 async def test_a_hung_decoder_does_not_stop_a_healthy_one(stage: Stage) -> None:
     await stage.engines(prefill=0, decode=1)
-    await stage.router(idleSeconds=1.5)
+    await stage.router(idleSeconds=3)
     stage.decoders[0].does.delay = 60
 
     async def one() -> int:
@@ -165,7 +165,7 @@ async def test_a_hung_decoder_does_not_stop_a_healthy_one(stage: Stage) -> None:
     await stage.until(lambda: len(stage.decoders[0].seen) == 1)
     for _ in range(10):
         assert await one() == 200
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2.5
     assert sorted(await asyncio.gather(*hung)) == [200, 504]
 
 
