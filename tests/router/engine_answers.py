@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 MODEL = "tiny"
+REVISION = "0123456789ab"
 CREATED = 1764000000
 
 
@@ -193,7 +194,7 @@ class Answers:
         if revision is not None:
             info = Gauge(
                 "dpd:engine_info",
-                "What this engine is: KV passes only between engines of one revision.",
+                "The revision that prefillers and decoders have alike, and the role.",
                 [*labels, "revision", "role"],
                 registry=registry,
             )

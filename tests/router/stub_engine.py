@@ -17,7 +17,7 @@ import zmq
 import zmq.asyncio
 from aiohttp import web
 from multidict import CIMultiDict
-from tests.router.engine_answers import Answers
+from tests.router.engine_answers import REVISION, Answers
 
 
 def json_response(body: dict[str, Any], status: int = 200, **headers: str) -> web.Response:
@@ -63,7 +63,7 @@ class Behaviour:
     prompt_tokens: int = 7
     healthy: bool = True
     # What /metrics says; None for an engine that does not tell its revision.
-    revision: str | None = "0123456789ab"
+    revision: str | None = REVISION
     # Instead of the usual page of metrics.
     metrics: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from tests.router.counting_cases import CASES, MAX_LEN
-from tests.router.engine_answers import Answers
+from tests.router.engine_answers import REVISION, Answers
 from tests.router.template_cases import TEMPLATE_CASES
 
 from dpd_router.chatting import ChatRenderer
 from dpd_router.counting import Counter
+from dpd_router.probing import revision_in
 from dpd_router.templates import content_format, template_variables
 from dpd_router.tokenizing import HfTokenizer, load_tokenizer
 
@@ -40,7 +41,14 @@ def engine(
         ),
         text=True,
         check=True,
-        env=environment | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+        env=environment
+        | {
+            "PYTHONPATH": str(HERE.parents[1] / "plugins/dpd-vllm/src"),
+            "DPD_REVISION": REVISION,
+            "DPD_ROLE": "decode",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "HF_HUB_OFFLINE": "1",
+        },
     )
     answers: dict[str, Any] = json.loads(out.read_text())
     return answers
@@ -118,3 +126,12 @@ ANSWERS = {
 def test_the_stub_engines_answers_have_the_engines_form(name: str, engine: dict[str, Any]) -> None:
     made = ANSWERS[name].decode().removeprefix("data: ").removesuffix("\n\n")
     assert made == engine["answers"][name]
+
+
+def test_the_stub_engines_metrics_tell_the_revision_in_dpd_vllms_form(
+    engine: dict[str, Any],
+) -> None:
+    page = Answers.metrics("decode", REVISION).decode()
+    made = [line for line in page.splitlines(keepends=True) if "dpd:engine_info" in line]
+    assert "".join(made) == engine["metrics"]
+    assert revision_in(engine["metrics"]) == REVISION

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.router.conftest import Stage
-from tests.router.engine_answers import Answers
+from tests.router.engine_answers import REVISION, Answers
 from tests.router.stub_engine import StubEngine
 
 from dpd_router.app import Router
@@ -203,7 +203,7 @@ async def known(stage: Stage) -> tuple[Router, Engine, StubEngine]:
 
 async def test_a_revision_is_read_when_an_engine_turns_up_and_seldom_again(stage: Stage) -> None:
     router, engine, stub = await known(stage)
-    assert (engine.revision, stub.metrics_read) == ("0123456789ab", 1)
+    assert (engine.revision, stub.metrics_read) == (REVISION, 1)
     for _ in range(REVISION_PROBES // 2):
         await probe(router.upstream, engine)
     assert stub.metrics_read == 1
@@ -294,7 +294,7 @@ async def test_an_engine_is_not_used_before_its_revision_is_known(
     assert not engine.answers
     stub.does.metrics = None
     await probe(router.upstream, engine)
-    assert (engine.answers, engine.revision) == (True, "0123456789ab")
+    assert (engine.answers, engine.revision) == (True, REVISION)
 
 
 PAGE = Answers.metrics("decode", NEW).decode()

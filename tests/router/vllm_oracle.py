@@ -3,7 +3,8 @@
 Reads JSON from standard input: {"cases": [[folder, route, body], …], "templates": […],
 "max_len": N}. Writes JSON to the file named by its argument: under "cases" for each
 {"tokens": [[ids], …], "text": the prompt} or {"error": text}, under "templates" for each
-[content format, [variables]], under "answers" the bodies that its answers have.
+[content format, [variables]], under "answers" the bodies that its answers have, under "metrics"
+those of dpd-vllm before any request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 from typing import Any
 
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from vllm.config import ModelConfig, VllmConfig
 from vllm.entrypoints.openai.chat_completion import protocol as chats
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -23,6 +25,8 @@ from vllm.entrypoints.openai.engine.protocol import ErrorResponse
 from vllm.entrypoints.serve.render.serving import OpenAIServingRender
 from vllm.renderers import renderer_from_config
 from vllm.renderers.hf import _detect_content_format, _resolve_chat_template_kwargs
+
+from dpd_vllm.stats import TransferMetrics
 
 
 def make_front_end(folder: str, max_len: int) -> OpenAIServingRender:
@@ -126,6 +130,15 @@ def answers() -> dict[str, str]:
     }
 
 
+def metrics(model: ModelConfig) -> str:
+    """What dpd-vllm puts on the engine's page, with the labels that vLLM gives it."""
+    types = {Gauge: Gauge, Counter: Counter, Histogram: Histogram}
+    config = VllmConfig(model_config=model)
+    TransferMetrics(config, types, ["model_name", "engine"], {0: ["tiny", "0"]})
+    lines = generate_latest().decode().splitlines(keepends=True)
+    return "".join(line for line in lines if "dpd:engine_info" in line)
+
+
 async def main() -> None:
     asked = json.load(sys.stdin)
     front_ends: dict[str, OpenAIServingRender] = {}
@@ -139,7 +152,15 @@ async def main() -> None:
         for t in asked["templates"]
     ]
     with open(sys.argv[1], "w") as out:
-        json.dump({"cases": counts, "templates": templates, "answers": answers()}, out)
+        json.dump(
+            {
+                "cases": counts,
+                "templates": templates,
+                "answers": answers(),
+                "metrics": metrics(next(iter(front_ends.values())).model_config),
+            },
+            out,
+        )
 
 
 if __name__ == "__main__":
