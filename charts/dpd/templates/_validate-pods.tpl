@@ -7,8 +7,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What one set of values says of an image. YAML reads a tag such as 1.10 as a number, and forgets the last digit. */}}
 {{- define "dpd.validate.repository" -}}
-{{- $repository := (.values.image | default dict).repository | default "" -}}
+{{- $image := .values.image | default dict -}}
+{{- if not (or (kindIs "invalid" $image.tag) (kindIs "string" $image.tag)) -}}
+{{- printf "\n- %simage.tag: %v is a number to YAML, which may have changed it; write the tag in quotes, or give it by --set-string" .at $image.tag -}}
+{{- end -}}
+{{- $repository := $image.repository | default "" -}}
 {{- if contains "@" $repository -}}
 {{- printf "\n- %simage.repository: %q holds a digest; set image.digest instead" .at $repository -}}
 {{- else if regexMatch ":[^/]*$" $repository -}}
