@@ -51,6 +51,20 @@
 {{- else if not $handlers -}}
 {{- printf "\n- %s%s: has none of httpGet, exec and the like; add one, or set it to null" $at $key -}}
 {{- end -}}
+{{- range $handler, $field := dict "httpGet" "port" "tcpSocket" "port" "grpc" "port" "sleep" "seconds" -}}
+{{- if and (hasKey $value $handler) (not (hasKey (get $value $handler) $field)) -}}
+{{- printf "\n- %s%s.%s.%s: missing, but Kubernetes needs it; set it" $at $key $handler $field -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.contexts" -}}
+{{- range $key := list "podSecurityContext" "securityContext" -}}
+{{- $profile := (include "dpd.context" (merge (dict "key" $key) $) | fromJson).seccompProfile -}}
+{{- if and (kindIs "map" $profile) (not (hasKey $profile "type")) -}}
+{{- printf "\n- %s.seccompProfile.type: missing, but Kubernetes needs it; set it, or seccompProfile to null" $key -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
