@@ -206,7 +206,7 @@ def test_a_wrong_values_file_is_refused_in_one_line_that_helps(helm4: Helm, name
         assert part in line, line
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", ["an adapter", "a tag without quotes"])
 def test_both_helms_say_the_same(helms: dict[str, Helm], name: str) -> None:
     said = [
         [line for line in helm.refusal(WRONG[name].values).splitlines() if line.startswith("- ")]
