@@ -40,13 +40,13 @@ def check(manifests: Manifests) -> None:
         "my-dpd-release",
     ],
 )
-def test_any_release_name_gives_legal_and_distinct_names(helm: Helm, release: str) -> None:
-    check(helm.render(release=release))
+def test_any_release_name_gives_legal_and_distinct_names(helm4: Helm, release: str) -> None:
+    check(helm4.render(release=release))
 
 
 @pytest.mark.parametrize("name", ["f" * 63, "a" * 35 + "-" + "b" * 27, "x"])
-def test_any_override_gives_legal_and_distinct_names(helm: Helm, name: str) -> None:
-    check(helm.render({"fullnameOverride": name}))
+def test_any_override_gives_legal_and_distinct_names(helm4: Helm, name: str) -> None:
+    check(helm4.render({"fullnameOverride": name}))
 
 
 def test_two_long_releases_do_not_share_names(helm4: Helm) -> None:
@@ -61,10 +61,10 @@ def test_a_short_name_is_not_hashed(helm4: Helm) -> None:
 
 @pytest.mark.parametrize("release", ["7b", "a.b"])
 def test_a_release_that_no_service_can_be_named_after_needs_an_override(
-    helm: Helm, release: str
+    helm4: Helm, release: str
 ) -> None:
-    assert "fullnameOverride" in helm.refusal(release=release)
-    check(helm.render({"fullnameOverride": "llama"}, release=release))
+    assert "fullnameOverride" in helm4.refusal(release=release)
+    check(helm4.render({"fullnameOverride": "llama"}, release=release))
 
 
 @pytest.mark.parametrize("name", ["true", "null", "1e3", "0123"])
@@ -79,16 +79,16 @@ def test_a_release_or_namespace_that_looks_like_another_type_stays_text(
     assert pod["metadata"]["labels"]["app.kubernetes.io/instance"] == name
 
 
-def test_a_longest_name_still_leaves_room_for_objects_of_a_model(helm: Helm) -> None:
+def test_a_longest_name_still_leaves_room_for_objects_of_a_model(helm4: Helm) -> None:
     fsx = {"fileSystemId": "fs-0123", "dnsName": "fs.example", "mountName": "abc"}
     values = {"model": {"source": {"type": "fsx", "fsx": fsx}}}
-    manifests = helm.render(values, release="x" * 53)
+    manifests = helm4.render(values, release="x" * 53)
     check(manifests)
     assert "PersistentVolumeClaim" in {kind for kind, _ in manifests}
 
 
-def test_everything_mounted_is_a_volume_and_every_volume_is_mounted(helm: Helm) -> None:
-    manifests = helm.render()
+def test_everything_mounted_is_a_volume_and_every_volume_is_mounted(helm4: Helm) -> None:
+    manifests = helm4.render()
     for component in ("router", "prefill", "decode"):
         pod = manifests.pod(component)
         mounts = [mount["name"] for mount in manifests.container(component)["volumeMounts"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from .conftest import CHART, Helm, Values
+from .conftest import BIN, CHART, Helm, Values
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+SCHEMAS = BIN.parent / "schemas"
 # Nulls in one values file: few enough that one seldom hides another, many enough to be quick.
 TOGETHER = 12
 
@@ -69,12 +71,18 @@ def holes(value: Any, path: str = "") -> Iterator[str]:
 # A key of engines may also be null in a role, where the chart has no default for Helm to remove.
 PLACES = [*places(DEFAULTS), *(("prefill", key) for key in DEFAULTS["engines"])]
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
-REFUSED_BY_THE_CHART = (
+# Places of which a null leaves nothing that Kubernetes could use, in two groups that do not nest.
+NO_HANDLER = (
     ("image", "tag"),
     *((component, probe, "httpGet") for component in ("engines", "router") for probe in PROBES),
     *((component, "lifecycle", "preStop", "sleep") for component in ("engines", "router")),
 )
-TAKEN = [p for p in PLACES if is_taken(p) and p not in REFUSED_BY_THE_CHART]
+NO_FIELD = (
+    ("podSecurityContext", "seccompProfile", "type"),
+    *((*place, "port") for place in NO_HANDLER if place[-1] == "httpGet"),
+    *((*place, "seconds") for place in NO_HANDLER if place[-1] == "sleep"),
+)
+TAKEN = [p for p in PLACES if is_taken(p) and p not in NO_HANDLER + NO_FIELD]
 REFUSED = [place for place in PLACES if not is_taken(place)]
 
 
@@ -118,17 +126,33 @@ def test_any_other_default_may_be_null(helm4: Helm, batch: tuple[Place, ...]) ->
             assert list(holes(document, name)) == []
 
 
-def test_nulls_that_leave_nothing_usable_are_named_by_the_chart(helm4: Helm) -> None:
-    error = helm4.refusal(nulls(REFUSED_BY_THE_CHART))
-    for line in (
-        "- prefill.image: lmcache/vllm-openai has neither tag nor digest",
-        *(
-            f"- {component}.{key}: has none of httpGet, exec and the like; add one"
-            for component in ("engines", "router")
-            for key in ("lifecycle.preStop", "startupProbe", "readinessProbe", "livenessProbe")
-        ),
-    ):
-        assert line in error, error
+def test_what_nulls_leave_is_what_kubernetes_takes(helm4: Helm) -> None:
+    manifests = "\n---\n".join(helm4.run(nulls(batch))[1] for batch in batches(TAKEN))
+    newest = max(path.name for path in SCHEMAS.iterdir() if path.name[0].isdigit())
+    kinds = f"{SCHEMAS / newest}/{{{{ .ResourceKind }}}}{{{{ .KindSuffix }}}}.json"
+    command = [BIN / "kubeconform", "-strict", "-ignore-missing-schemas", "-summary"]
+    done = subprocess.run(
+        [*command, "-kubernetes-version", newest, "-schema-location", kinds],
+        input=manifests,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Valid: 0" not in done.stdout
+
+
+def test_nulls_that_leave_no_handler_are_named_by_the_chart(helm4: Helm) -> None:
+    error = helm4.refusal(nulls(NO_HANDLER))
+    assert "- prefill.image: lmcache/vllm-openai has neither tag nor digest" in error
+    for place in NO_HANDLER[1:]:
+        key = ".".join(place[:-1])
+        assert f"- {key}: has none of httpGet, exec and the like; add one" in error, error
+
+
+def test_nulls_of_fields_that_kubernetes_needs_are_named_by_the_chart(helm4: Helm) -> None:
+    error = helm4.refusal(nulls(NO_FIELD))
+    for place in NO_FIELD:
+        assert f"- {'.'.join(place)}: missing, but Kubernetes needs it; set it" in error, error
 
 
 def test_null_takes_a_nested_default_away(helm: Helm) -> None:

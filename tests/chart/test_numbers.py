@@ -64,6 +64,17 @@ def test_ports_of_kv(helm: Helm, flags: bool) -> None:
     assert "\nnotify:\n  port: 62000\n" in manifests.config_text("router")
 
 
+# ---- Forms of a number (A03, A04) ----
+
+
+def test_a_size_in_exponent_form_is_a_number_in_a_file(helm: Helm) -> None:
+    check_buffer(helm.render("kvTransfer: {bufferSize: 2.5e9}"), 2500000000)
+
+
+def test_a_size_in_exponent_form_is_a_text_on_the_command_line(helm: Helm) -> None:
+    assert "bufferSize" in helm.refusal(None, "--set", "kvTransfer.bufferSize=2.5e9")
+
+
 def test_a_threshold_in_exponent_form_is_a_number_in_a_file(helm: Helm) -> None:
     manifests = helm.render("router: {threshold: 4.096e3}")
     assert "threshold: 4096\n" in manifests.config_text("router")

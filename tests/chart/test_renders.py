@@ -48,7 +48,7 @@ def test_hyperpods_sample_is_said_in_under_25_lines(helm4: Helm) -> None:
     assert manifests.config("router")["routing"] == {"mode": "threshold", "threshold": 4096}
 
 
-def test_a_cpu_run_asks_for_no_device_and_no_place(helm4: Helm) -> None:
+def test_a_cpu_run_asks_for_no_device_and_no_place(helm4: Helm) -> None:  # A33
     manifests = helm4.render((ROOT / "values" / "local-cpu.yaml").read_text(encoding="utf-8"))
     for role in ("prefill", "decode"):
         pod = manifests.one("Deployment", f"-{role}")["spec"]["template"]["spec"]

@@ -73,3 +73,22 @@ def test_a_null_in_the_parents_own_values_leaves_no_hole(helm: Helm, umbrella: P
     assert probe == (
         None if helm.program.name == "helm3" else helm.render().container("decode")["startupProbe"]
     )
+
+
+def test_two_models_in_one_release_keep_apart(helm: Helm, umbrella: Path) -> None:
+    chart = json.loads((umbrella / "Chart.yaml").read_text(encoding="utf-8"))
+    dependency = {"name": "dpd", "version": ">=0.0.0-0"}
+    chart["dependencies"] = [{**dependency, "alias": alias} for alias in ("large", "small")]
+    (umbrella / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
+    write(umbrella, {"small": {"model": {"name": "Qwen/Qwen3-8B"}}})
+    manifests = helm.render(chart=umbrella)  # which fails if two objects have one name
+    pods = {
+        name: manifest["spec"]["template"]["metadata"]["labels"].items()
+        for (kind, name), manifest in manifests.items()
+        if kind == "Deployment"
+    }
+    assert len(pods) == 6
+    for (kind, name), manifest in manifests.items():
+        if kind == "Service":
+            chosen = manifest["spec"]["selector"].items()
+            assert [pod for pod, labels in pods.items() if chosen <= labels] == [name]

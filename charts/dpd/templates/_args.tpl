@@ -40,8 +40,13 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- if hasKey .flags .name }}{{ .name }}{{ else }}{{ $found }}{{ end -}}
 {{- end -}}
 
-{{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's. */}}
+{{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's; kept as .mergedArgs. */}}
 {{- define "dpd.args.merged" -}}
+{{- if not (hasKey . "mergedArgs") }}{{ $_ := set . "mergedArgs" (include "dpd.args.merge" .) }}{{ end -}}
+{{- .mergedArgs -}}
+{{- end -}}
+
+{{- define "dpd.args.merge" -}}
 {{- $shared := include "dpd.args.groups" (dict "root" .root "args" .root.Values.engines.args) | fromJson -}}
 {{- $own := include "dpd.args.groups" (dict "root" .root "args" (index .root.Values .component).args) | fromJson -}}
 {{- $groups := list -}}

@@ -1,8 +1,13 @@
 {{/*
 What one node of the chosen instance types has, as JSON: see files/instances.yaml. GPUs and EFA devices on which the types
-differ are left out; of everything else the least counts.
+differ are left out; of everything else the least counts. Kept with the component, as .instance.
 */}}
 {{- define "dpd.instance" -}}
+{{- if not (hasKey . "instance") }}{{ $_ := set . "instance" (include "dpd.instance.facts" .root) }}{{ end -}}
+{{- .instance -}}
+{{- end -}}
+
+{{- define "dpd.instance.facts" -}}
 {{- $catalogue := .Files.Get "files/instances.yaml" | fromYaml -}}
 {{- $out := dict -}}
 {{- range $fact := list "gpus" "efa" "gpuMiB" "vcpus" "memoryGiB" "hugepagesMiB" -}}
@@ -24,7 +29,7 @@ differ are left out; of everything else the least counts.
 {{- define "dpd.gpus" -}}
 {{- $limits := (include "dpd.resources.given" . | fromJson).limits -}}
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
-{{- $instance := include "dpd.instance" .root | fromJson -}}
+{{- $instance := include "dpd.instance" . | fromJson -}}
 {{- if hasKey $limits "nvidia.com/gpu" -}}
 {{- get $limits "nvidia.com/gpu" | int64 -}}
 {{- else -}}
@@ -41,7 +46,7 @@ differ are left out; of everything else the least counts.
 
 {{/* What an engine pod gets from its instance type, as JSON {requests, limits}: the share of the node that its GPUs are. */}}
 {{- define "dpd.instance.resources" -}}
-{{- $instance := include "dpd.instance" .root | fromJson -}}
+{{- $instance := include "dpd.instance" . | fromJson -}}
 {{- $gpus := include "dpd.gpus" . | int64 -}}
 {{- $all := get $instance "gpus" | int64 -}}
 {{- $requests := dict -}}
@@ -60,7 +65,7 @@ differ are left out; of everything else the least counts.
 
 {{/* Size of an engine's /dev/shm: that of its values, or a sixteenth of its share of the node's memory. */}}
 {{- define "dpd.shmSize" -}}
-{{- $instance := include "dpd.instance" .root | fromJson -}}
+{{- $instance := include "dpd.instance" . | fromJson -}}
 {{- $gpus := include "dpd.gpus" . | int64 -}}
 {{- $size := "16Gi" -}}
 {{- if and $gpus $instance.gpus $instance.memoryGiB -}}

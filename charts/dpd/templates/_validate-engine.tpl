@@ -36,7 +36,7 @@
 {{- $values := .root.Values -}}
 {{- $types := $values.instanceTypes -}}
 {{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
-{{- $instance := include "dpd.instance" .root | fromJson -}}
+{{- $instance := include "dpd.instance" . | fromJson -}}
 {{- $given := (include "dpd.resources.given" . | fromJson).limits -}}
 {{- $resources := include "dpd.resources" . | fromJson -}}
 {{- $devices := dict "nvidia.com/gpu" "gpus" -}}
@@ -73,7 +73,7 @@
 {{- $model := .root.Values.model -}}
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
 {{- $gpus := include "dpd.gpus" . | int64 -}}
-{{- $all := get (include "dpd.instance" .root | fromJson) "gpus" | int64 -}}
+{{- $all := get (include "dpd.instance" . | fromJson) "gpus" | int64 -}}
 {{- $sizes := printf "%v" $model.tensorParallelSize -}}
 {{- $key := "model.tensorParallelSize" -}}
 {{- if gt (int64 $model.pipelineParallelSize) 1 }}{{ $sizes = printf "%v with model.pipelineParallelSize %v" $model.tensorParallelSize $model.pipelineParallelSize }}{{ end -}}

@@ -33,7 +33,7 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 {{- if and (lt $buffer $prompt) (eq .component "decode") -}}
 {{- printf "\n- kvTransfer.bufferSize: %d holds no prompt of model.maxLen (%d tokens), whose KV has %d bytes on each rank; set it to %d or more, or lower model.maxLen" $buffer (int64 $values.model.maxLen) $prompt $prompt -}}
 {{- end -}}
-{{- $gpu := mul (get (include "dpd.instance" .root | fromJson) "gpuMiB" | int64) 1048576 -}}
+{{- $gpu := mul (get (include "dpd.instance" . | fromJson) "gpuMiB" | int64) 1048576 -}}
 {{- if and $gpu (eq $values.kvTransfer.bufferDevice "cuda") -}}
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
 {{- $weights := div (get (include "dpd.model.shape" .root | fromJson) "weightBytes" | int64) $ranks -}}

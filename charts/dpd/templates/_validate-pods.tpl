@@ -7,8 +7,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What one set of values says of an image. YAML reads a tag such as 1.10 as a number, and forgets the last digit. */}}
 {{- define "dpd.validate.repository" -}}
-{{- $repository := (.values.image | default dict).repository | default "" -}}
+{{- $image := .values.image | default dict -}}
+{{- if not (or (kindIs "invalid" $image.tag) (kindIs "string" $image.tag)) -}}
+{{- printf "\n- %simage.tag: %v is a number to YAML, which may have changed it; write the tag in quotes, or give it by --set-string" .at $image.tag -}}
+{{- end -}}
+{{- $repository := $image.repository | default "" -}}
 {{- if contains "@" $repository -}}
 {{- printf "\n- %simage.repository: %q holds a digest; set image.digest instead" .at $repository -}}
 {{- else if regexMatch ":[^/]*$" $repository -}}
@@ -45,6 +50,20 @@
 {{- printf "\n- %s%s: has %s, but takes one; set the other to null" $at $key (join " and " $handlers) -}}
 {{- else if not $handlers -}}
 {{- printf "\n- %s%s: has none of httpGet, exec and the like; add one, or set it to null" $at $key -}}
+{{- end -}}
+{{- range $handler, $field := dict "httpGet" "port" "tcpSocket" "port" "grpc" "port" "sleep" "seconds" -}}
+{{- if and (hasKey $value $handler) (not (hasKey (get $value $handler) $field)) -}}
+{{- printf "\n- %s%s.%s.%s: missing, but Kubernetes needs it; set it" $at $key $handler $field -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dpd.validate.contexts" -}}
+{{- range $key := list "podSecurityContext" "securityContext" -}}
+{{- $profile := (include "dpd.context" (merge (dict "key" $key) $) | fromJson).seccompProfile -}}
+{{- if and (kindIs "map" $profile) (not (hasKey $profile "type")) -}}
+{{- printf "\n- %s.seccompProfile.type: missing, but Kubernetes needs it; set it, or seccompProfile to null" $key -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -2,8 +2,14 @@
 The values of a component as JSON: those of a role laid over those of engines. Maps merge by key, and null removes;
 env, volumes and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
 Arguments and resources have rules of their own: see _args.tpl and _resources.tpl.
+Many ask for them, so they are kept with the component, as .merged.
 */}}
 {{- define "dpd.values" -}}
+{{- if not (hasKey . "merged") }}{{ $_ := set . "merged" (include "dpd.values.merge" .) }}{{ end -}}
+{{- .merged -}}
+{{- end -}}
+
+{{- define "dpd.values.merge" -}}
 {{- $own := index .root.Values .component -}}
 {{- if eq .component "router" -}}
 {{- include "dpd.overlay" (list $own) -}}

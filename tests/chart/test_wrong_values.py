@@ -1,0 +1,270 @@
+"""Values files as a new user might write them wrongly.
+
+Each refusal names the key, its value, why it cannot be, and the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from .conftest import Helm
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A values file, and the four parts of the one line that refuses it."""
+
+    values: str
+    key: str
+    value: str
+    reason: str
+    way_out: str
+
+
+WRONG: dict[str, Wrong] = {
+    "a model split over six GPUs": Wrong(
+        """
+# Llama on HyperPod, two of eight GPUs are for something else
+model:
+  name: meta-llama/Llama-3.3-70B-Instruct
+  tensorParallelSize: 6
+instanceTypes: [ml.p5.48xlarge]
+""",
+        "model.tensorParallelSize: ",
+        "6 ",
+        "does not divide the 8 GPUs of ml.p5.48xlarge, so that some would stand idle",
+        "choose 1, 2, 4 or 8",
+    ),
+    "a long context and a small buffer": Wrong(
+        """
+# 131072 tokens x 80 layers x 2 x 128 x 2 bytes on each rank
+model:
+  maxLen: 131072
+kvTransfer:
+  bufferSize: 2147483648
+router:
+  threshold: 8192
+""",
+        "kvTransfer.bufferSize: ",
+        "2147483648 ",
+        "holds no prompt of model.maxLen (131072 tokens), whose KV has 5368709120 bytes",
+        "set it to 5368709120 or more, or lower model.maxLen",
+    ),
+    "vLLM's flags copied from a command line": Wrong(
+        """
+model:
+  name: Qwen/Qwen3-32B
+  tensorParallelSize: 4
+engines:
+  args:
+    - --max-model-len=32768
+    - --gpu-memory-utilization=0.8
+""",
+        "engines.args: ",
+        '"--max-model-len=32768"',
+        "is not for setting, since the chart owns --max-model-len",
+        "set model.maxLen instead",
+    ),
+    "KV in eight bits on the decoders only": Wrong(
+        """
+decode:
+  args: [--max-num-seqs=256, --kv-cache-dtype=fp8]
+""",
+        "engines.args: ",
+        '--kv-cache-dtype is "auto" on prefill and "fp8" on decode',
+        "one could not read the other's KV",
+        "set it once, in engines.args",
+    ),
+    "instances that the chart does not know": Wrong(
+        """
+# The A10G nodes that we have already
+model:
+  name: meta-llama/Llama-3.1-8B-Instruct
+  tensorParallelSize: 1
+instanceTypes: [g5.12xlarge]
+kvTransfer:
+  backend: UCX
+""",
+        "instanceTypes: ",
+        "g5.12xlarge ",
+        "is not in files/instances.yaml, so its number of nvidia.com/gpu is not known",
+        'set engines.resources.limits."nvidia.com/gpu" by hand, or choose of g6.12xlarge',
+    ),
+    "weights in a bucket, but the source left as it is": Wrong(
+        """
+model:
+  name: meta-llama/Llama-3.3-70B-Instruct
+  source:
+    path: llama-3.3-70b
+    s3: {bucket: our-weights, region: us-west-2}
+""",
+        "model.source.s3.bucket: ",
+        '"our-weights"',
+        "is not used, since model.source.type is huggingFace",
+        "set that to s3, or remove it",
+    ),
+    "a fixed number and an autoscaler": Wrong(
+        """
+decode:
+  replicas: 4
+  autoscaling:
+    type: hpa
+    maxReplicas: 8
+""",
+        "decode.replicas: ",
+        "4,",
+        "decode.autoscaling.type is hpa, which owns the number",
+        "remove it, and set decode.autoscaling.minReplicas and maxReplicas",
+    ),
+    "long answers and a short goodbye": Wrong(
+        """
+engines:
+  drainSeconds: 900
+""",
+        "engines.terminationGracePeriodSeconds: ",
+        "330 ",
+        "is too short for engines.drainSeconds (900) and the preStop hook (15) before it",
+        "set it to 915 or more",
+    ),
+    "both roles on one node, over EFA": Wrong(
+        """
+# One p5 for a first try
+model:
+  name: meta-llama/Llama-3.1-8B-Instruct
+  tensorParallelSize: 4
+placement:
+  sameNode: true
+  separateNodes: false
+""",
+        "placement.sameNode: ",
+        "true,",
+        "kvTransfer.backend is LIBFABRIC, and EFA is not used within a node",
+        "set it to UCX",
+    ),
+    "an adapter": Wrong(
+        """
+engines:
+  args: [--enable-lora, "--lora-modules=sql=/adapters/sql"]
+  volumes:
+    - name: adapters
+      persistentVolumeClaim: {claimName: adapters}
+  volumeMounts:
+    - {name: adapters, mountPath: /adapters}
+""",
+        "engines.args: ",
+        '"--enable-lora"',
+        "chunk keys do not hold the adapter, so KV of one adapter would be read by another",
+        "remove it",
+    ),
+    "a threshold that no prompt reaches": Wrong(
+        """
+model:
+  maxLen: 8192
+router:
+  threshold: 10000
+""",
+        "router.threshold: ",
+        "10000 ",
+        "is more than model.maxLen (8192), so no prompt could reach it",
+        "lower it, or set router.mode to never",
+    ),
+    "LMCache set up by its environment": Wrong(
+        """
+engines:
+  env:
+    - {name: HF_HUB_OFFLINE, value: "1"}
+    - {name: LMCACHE_CHUNK_SIZE, value: "512"}
+""",
+        "engines.env: ",
+        "LMCACHE_CHUNK_SIZE ",
+        "is not for setting",
+        "set kvTransfer.chunkSize instead",
+    ),
+    "a tag without quotes": Wrong(
+        """
+image:
+  repository: 123456789012.dkr.ecr.us-west-2.amazonaws.com/vllm
+  tag: 1.10
+""",
+        "image.tag: ",
+        "1.1 ",
+        "is a number to YAML, which may have changed it",
+        "write the tag in quotes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_values_file_is_refused_in_one_line_that_helps(helm4: Helm, name: str) -> None:
+    wrong = WRONG[name]
+    error = helm4.refusal(wrong.values)
+    assert "these values cannot be used:" in error
+    (line, *_) = [x for x in error.splitlines() if x.startswith(f"- {wrong.key}")] or [error]
+    for part in (wrong.key + wrong.value, wrong.reason, wrong.way_out):
+        assert part in line, line
+
+
+@pytest.mark.parametrize("name", ["an adapter", "a tag without quotes"])
+def test_both_helms_say_the_same(helms: dict[str, Helm], name: str) -> None:
+    said = [
+        [line for line in helm.refusal(WRONG[name].values).splitlines() if line.startswith("- ")]
+        for helm in helms.values()
+    ]
+    assert said[0] == said[1] != []
+
+
+# What the schema refuses is said in Helm's own words: the key, what it got, and what it wants.
+REFUSED_BY_THE_SCHEMA: dict[str, tuple[str, list[str], list[str]]] = {
+    "a size with a suffix": (
+        "kvTransfer: {bufferSize: 8Gi}",
+        ["at '/kvTransfer/bufferSize': got string, want integer"],
+        ["kvTransfer.bufferSize: Invalid type. Expected: integer, given: string"],
+    ),
+    "a number in an environment": (
+        "engines: {env: [{name: OMP_NUM_THREADS, value: 8}]}",
+        ["at '/engines/env/0/value': got number, want null or string"],
+        ["engines.env.0.value: Invalid type. Expected: [string,null], given: integer"],
+    ),
+    "a token where the name of a Secret belongs": (
+        "model: {source: {huggingFace: {tokenSecret: hf_abcdef}}}",
+        ["at '/model/source/huggingFace/tokenSecret': got string, want object"],
+        ["model.source.huggingFace.tokenSecret: Invalid type. Expected: object, given: string"],
+    ),
+    "the layout of 0.1.0": (
+        "args: [--max-num-seqs=8]\nenv: []\nresources: {}\nshm: {size: 64Gi}",
+        ["at '': additional properties ", "'args'", "'env'", "'resources'", "'shm'"],
+        [
+            f"(root): Additional property {key} is not allowed"
+            for key in ("args", "env", "resources", "shm")
+        ],
+    ),
+    "a misspelt role": (
+        "prefill: {replica: 2}\ndecoder: {replicas: 2}",
+        ["at '': additional properties 'decoder' not allowed", "at '/prefill': additional prop"],
+        [
+            "(root): Additional property decoder is not allowed",
+            "prefill: Additional property replica is not allowed",
+        ],
+    ),
+    "an unknown way to get weights": (
+        "model: {source: {type: gcs}}",
+        ["at '/model/source/type': value must be one of 'huggingFace', 's3', 'fsx', 'pvc'"],
+        [
+            "model.source.type: model.source.type must be one of the following: "
+            '"huggingFace", "s3", "fsx", "pvc"'
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_THE_SCHEMA)
+def test_what_the_schema_refuses_is_named_with_what_it_wants(
+    helms: dict[str, Helm], name: str
+) -> None:
+    values, helm4_says, helm3_says = REFUSED_BY_THE_SCHEMA[name]
+    for program, said in (("helm4", helm4_says), ("helm3", helm3_says)):
+        error = helms[program].refusal(values)
+        for part in said:
+            assert part in error, error
