@@ -29,6 +29,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _is_free(host: str, port: int) -> bool:
+    """Tell whether a port can be bound: ZMQ closes it a moment after its socket."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
 class Events:
     """What happened, in order, on all threads."""
 
@@ -184,14 +195,16 @@ class Stage:
 
     def restarted(self, decoder: DecoderEnd) -> DecoderEnd:
         """Replace a decoder by one on the same address, with an empty buffer."""
-        decoder.receiver.close()
-        give_up_at = time.monotonic() + 5
-        while True:
-            try:
-                return self.decoder(port=decoder.port)
-            except zmq.ZMQError:  # ZMQ closes a port a moment after its socket
-                assert time.monotonic() < give_up_at
-                time.sleep(0.01)
+        return self.ranks_restarted([decoder])[0]
+
+    def ranks_restarted(self, decoder: Sequence[DecoderEnd], *hosts: str) -> list[DecoderEnd]:
+        """Replace all ranks of a decoder by new ones, on other hosts if those are given."""
+        for rank in decoder:
+            rank.receiver.close()
+        ports = [rank.port for rank in decoder]
+        for rank in decoder:
+            until(lambda rank=rank: _is_free(rank.host, rank.port))  # type: ignore[misc]
+        return self.ranks(*(hosts or [rank.host for rank in decoder]), ports=ports)
 
     def sender(
         self, rank: int = 0, ranks: int = 1, allocation_timeout: float = 5.0, **facts: str
@@ -209,6 +222,17 @@ class Stage:
 
     def close(self) -> None:
         self._ending.close()
+
+
+def addresses(ranks: Sequence[DecoderEnd]) -> Receivers:
+    """Return what a router says of a decoder: the first rank's host, and the ports of all."""
+    ports = [rank.port for rank in ranks]
+    return Receivers(ranks[0].host, [port + 1 for port in ports], ports)
+
+
+def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
+    """Return what a router should hear of a transfer from one rank."""
+    return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
 
 
 def send(

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
-from tests.engine.ends import CHUNK, FINGERPRINT, HOST, DecoderEnd, Stage, free_port, send, until
+from tests.engine.ends import (
+    CHUNK,
+    FINGERPRINT,
+    HOST,
+    Stage,
+    addresses,
+    free_port,
+    notice_of,
+    send,
+    until,
+)
 
 from dpd_vllm import messages
 from dpd_vllm.sender import Receivers, TransferError
@@ -20,16 +30,6 @@ def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
     made.close()
-
-
-def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
-    return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
-
-
-def addresses(ranks: Sequence[DecoderEnd]) -> Receivers:
-    """Return what a router says of a decoder: the first rank's host, and the ports of all."""
-    ports = [rank.port for rank in ranks]
-    return Receivers(ranks[0].host, [port + 1 for port in ports], ports)
 
 
 def test_pages_are_granted_then_written_then_landed_then_noticed(stage: Stage) -> None:
