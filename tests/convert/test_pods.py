@@ -334,6 +334,7 @@ def test_labels_tags_and_annotations_are_on_every_object(
     manifest["spec"]["tags"] = [
         {"name": "team", "value": "search"},
         {"name": "cost center", "value": "a/b"},
+        {"name": "team", "value": "other"},
     ]
     converted = convert()
     for item in helm.render(converted.text).values():
@@ -341,8 +342,9 @@ def test_labels_tags_and_annotations_are_on_every_object(
         assert item["metadata"]["labels"]["owner"] == "ml"
         assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "dpd"
         assert item["metadata"]["annotations"]["example.com/page"] == "https://example.com/a b"
-    assert converted.reason("spec.tags", '{"name": "cost center", "value": "a/b"}')
-    assert converted.reason("metadata.labels", '{"app.kubernetes.io/name": "old"}')
+    assert converted.reason("spec.tags", '{"cost center": "a/b"}')
+    assert converted.reason("spec.tags", '{"team": "other"}').startswith("commonLabels has this")
+    assert converted.reason("metadata.labels", '{"app.kubernetes.io/name": "…"}')
 
 
 @pytest.mark.parametrize(
@@ -369,3 +371,15 @@ def test_kv_moves_over_efa_when_there_are_devices(
     converted = convert()
     assert helm.render(converted.text).config("decode")["nixl_backends"] == [backend]
     assert ("KV goes over TCP" in converted.notes()) == (backend == "UCX")
+
+
+def test_kueue_queues_the_engines_alone(
+    convert: Convert, manifest: dict[str, Any], helm: Helm
+) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "team-queue", "kueue.x-k8s.io/priority-class": "high"}
+    manifest["metadata"]["labels"] = labels
+    manifests = helm.render(convert().text)
+    for component, wanted in (("prefill", labels), ("decode", labels), ("router", {})):
+        workload = manifests.one("Deployment", f"-{component}")
+        found = workload["spec"]["template"]["metadata"]["labels"].items()
+        assert {name: v for name, v in found if name.startswith("kueue")} == wanted

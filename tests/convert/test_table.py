@@ -137,6 +137,16 @@ def test_what_the_cluster_wrote_is_named() -> None:
     assert {"metadata.uid", "metadata.generation", "status"} <= left
 
 
+@pytest.mark.parametrize("choice", CHOICES)
+def test_nothing_is_said_to_be_carried_over_of_what_is_left_as_a_whole(choice: str) -> None:
+    _, text = written(filled(choice))
+    chosen = {"s3": "s3Storage", "fsx": "fsxStorage", "huggingface": "huggingFaceModel"}
+    field = chosen.get(CHOICES[choice][0])
+    for other in chosen.values():
+        lines = [line for line in text.splitlines() if f"Config.{other}." in line and "->" in line]
+        assert bool(lines) == (other == field)
+
+
 def test_the_table_is_printed_as_markdown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

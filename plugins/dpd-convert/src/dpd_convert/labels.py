@@ -17,33 +17,46 @@ _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _OWNED = re.compile(r"^(app\.kubernetes\.io|helm\.sh|meta\.helm\.sh|kubectl\.kubernetes\.io)/")
 
 
+# Labels by which Kueue queues pods: those with GPUs, which wait for quota.
+_QUEUE = "kueue.x-k8s.io/"
+# What is too long to show, and of no use without the cluster that wrote it.
+_UNSHOWN = "…"
+
+
 def convert(conversion: Conversion) -> None:
     """Write tags and the manifest's own labels and annotations, as far as they can be such."""
     for tag in conversion.maps("tags"):
-        name, value = str(tag.get("name")), str(tag.get("value"))
-        if reason := _refusal(name, value):
-            conversion.leave("tags", tag, reason)
-        else:
-            conversion.set("commonLabels", {name: value})
+        _write(conversion, "commonLabels", "spec.tags", str(tag.get("name")), tag.get("value"))
     metadata: dict[str, Any] = conversion.manifest.content["metadata"]
     for field, entries in metadata.items():
-        if field in ("name", "namespace") or not entries:
-            continue
         key = {"labels": "commonLabels", "annotations": "commonAnnotations"}.get(field)
-        if key is None:
+        if key and entries:
+            keys = (key, "engines.podLabels") if field == "labels" else (key,)
+            conversion.carried.append((f"metadata.{field}", keys))
+            for name, value in a_map(entries, f"metadata.{field}").items():
+                _write(conversion, key, f"metadata.{field}", str(name), value)
+        elif entries and field not in ("name", "namespace"):
             reason = "the cluster writes it; nothing to do"
-            conversion.left.append(Left(f"metadata.{field}", entries, reason))
-            continue
-        conversion.carried.append((f"metadata.{field}", (key,)))
-        for name, value in a_map(entries, f"metadata.{field}").items():
-            reason = _refusal(name, str(value) if field == "labels" else "")
-            if reason:
-                conversion.left.append(Left(f"metadata.{field}", {name: value}, reason))
-            else:
-                conversion.set(key, {name: str(value)})
-    if status := conversion.manifest.content.get("status"):
-        reason = "HyperPod's operator writes it; nothing to do"
-        conversion.left.append(Left("status", status, reason))
+            conversion.left.append(Left(f"metadata.{field}", _UNSHOWN, reason))
+    for field in conversion.manifest.content:
+        if field not in ("apiVersion", "kind", "metadata", "spec"):
+            reason = "HyperPod's operator writes the status; nothing else belongs there"
+            conversion.left.append(Left(field, _UNSHOWN, reason))
+
+
+def _write(conversion: Conversion, key: str, path: str, name: str, value: Any) -> None:
+    """Write one label or annotation, or say why not."""
+    text = str(value)
+    if key == "commonLabels" and name.startswith(_QUEUE):
+        key = "engines.podLabels"
+    if reason := _refusal(name, "" if key == "commonAnnotations" else text):
+        shown = _UNSHOWN if _OWNED.match(name) else text
+        conversion.left.append(Left(path, {name: shown}, reason))
+    elif (conversion.written(key) or {}).get(name, text) != text:
+        reason = f"{key} has this name already, with another value; write one of them"
+        conversion.left.append(Left(path, {name: text}, reason))
+    else:
+        conversion.set(key, {name: text})
 
 
 def _refusal(name: str, value: str) -> str | None:

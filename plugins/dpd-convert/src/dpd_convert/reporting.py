@@ -59,10 +59,12 @@ def _carried(conversion: Conversion, values: Mapping[str, Any]) -> Iterator[str]
     left = {one.path for one in conversion.left}
     for path, keys in conversion.carried:
         written = [key for key in keys if _has(values, key)]
+        if any(path.startswith((f"{one}.", f"{one}[")) for one in left):
+            continue  # part of what is left as a whole
         if written:
             yield f"  {path} -> {', '.join(written)}"
         elif path not in left:
-            yield f"  {path} -> {', '.join(keys)} (the default)" if keys else f"  {path}"
+            yield f"  {path} -> {', '.join(keys) + ' (the default)' if keys else 'see Install'}"
 
 
 def _has(values: Mapping[str, Any], key: str) -> bool:
@@ -80,7 +82,11 @@ def _left(conversion: Conversion) -> Iterator[str]:
     ranks = {path: rank for rank, path in enumerate(order)}
 
     def rank(path: str) -> int:
-        fits = [number for known, number in ranks.items() if path.startswith(known)]
+        fits = [
+            number
+            for known, number in ranks.items()
+            if path.startswith(known) or known.startswith(f"{path}.")
+        ]
         return min(fits, default=len(order))
 
     for one in sorted(conversion.left, key=lambda one: rank(one.path)):
