@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import yaml
@@ -42,90 +42,95 @@ def set_kv_role(role: str) -> Callable[[Pod], None]:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """What is wrong in one pod, and what its log must say."""
+class Wrong:
+    """What is wrong in one pod, and what its log must say: environment and file are read as one."""
 
-    edit: Callable[[Pod], None]
-    message: str
+    messages: list[str]
+    edits: list[Callable[[Pod], None]] = field(default_factory=list)
+    config: dict[str, object] = field(default_factory=dict)  # in its lmcache.yaml
 
 
-MISTAKES = {
-    "prefill-0": Mistake(set_env("PYTHONHASHSEED", None), "PYTHONHASHSEED is not set"),
-    "prefill-1": Mistake(
-        set_env("LMCACHE_CHUNK_SIZE", "128"), "LMCACHE_CHUNK_SIZE is '128' in the environment"
+WRONG = {
+    "prefill-0": Wrong(
+        [
+            "PYTHONHASHSEED is not set",
+            "LMCACHE_CHUNK_SIZE is '128' in the environment",
+            "LMCACHE_ENABLE_NIXL is set: LMCache ignores it",
+        ],
+        edits=[
+            set_env("PYTHONHASHSEED", None),
+            set_env("LMCACHE_CHUNK_SIZE", "128"),
+            set_env("LMCACHE_ENABLE_NIXL", "true"),
+        ],
     ),
-    "prefill-2": Mistake(set_env("DPD_ROLE", "decoder"), "DPD_ROLE is 'decoder'"),
-    "prefill-3": Mistake(
-        set_env("LMCACHE_ENABLE_NIXL", "true"), "LMCACHE_ENABLE_NIXL is set: LMCache ignores it"
+    "prefill-1": Wrong(["kv_role of --kv-transfer-config"], edits=[set_kv_role("kv_consumer")]),
+    "decode-0": Wrong(
+        [
+            "pd_role of ",
+            "chunk_size of ",
+            "LMCACHE_PD_PEER_HOST is 0.0.0.0",
+            "pd_peer_init_port of ",
+        ],
+        edits=[set_env("LMCACHE_PD_PEER_HOST", "0.0.0.0")],
+        config={"pd_role": "sender", "chunk_size": 128, "pd_peer_init_port": []},
     ),
-    "prefill-4": Mistake(set_kv_role("kv_consumer"), "kv_role of --kv-transfer-config"),
-    "decode-0": Mistake(set_env("DPD_ROLE", "prefill"), "pd_role of "),
-    "decode-1": Mistake(set_env("LMCACHE_PD_PEER_HOST", "0.0.0.0"), "LMCACHE_PD_PEER_HOST is"),
-    "decode-2": Mistake(
+    "decode-1": Wrong(["pd_peer_init_ports of "], config={"pd_peer_init_ports": [7300]}),
+    "decode-2": Wrong(
         # No NIXL transport of this name: LMCache itself would go on in "degraded mode".
-        set_env("UCX_TLS", "none_such"),
-        "LMCache could not start and would recompute every prompt",
+        ["LMCache could not start and would recompute every prompt"],
+        edits=[set_env("UCX_TLS", "none_such")],
     ),
-}
-
-
-@pytest.fixture(scope="module")
-def wrong() -> Iterator[Cluster]:
-    edits = {name: mistake.edit for name, mistake in MISTAKES.items()}
-    with Cluster(
-        prefill=5, decode=3, edit=edits, hold=["router"], wait=False, programs=PROGRAMS
-    ) as cluster:
-        yield cluster
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_wiring_mistake_ends_the_pod_with_a_message(wrong: Cluster, name: str) -> None:
-    pod = wrong.pod(name)
-    assert pod.wait_exit(timeout=300) != 0
-    assert MISTAKES[name].message in pod.log_text()
-    assert pod.state is State.ENDED
-
-
-CONFIGS: dict[str, tuple[dict[str, object], str]] = {
-    "decode-0": ({"chunk_size": 128}, "chunk_size of "),
-    "decode-1": ({"pd_peer_init_port": []}, "pd_peer_init_port of "),
-    "decode-2": ({"pd_peer_init_ports": [7300]}, "pd_peer_init_ports of "),
 }
 WITHOUT_PORT = "decode-3"
 
 
-def with_config(cluster: Cluster, changed: dict[str, object]) -> Configuration:
-    """What pods mount, with changes in the decoder's lmcache.yaml."""
+def with_config(cluster: Cluster, component: str, changed: dict[str, object]) -> Configuration:
+    """What pods mount, with changes in the component's lmcache.yaml."""
     manifests = copy.deepcopy(cluster.manifests)
     for manifest in manifests:
-        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"].endswith("-decode"):
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "ConfigMap" and name.endswith(f"-{component}"):
             config = yaml.safe_load(manifest["data"]["lmcache.yaml"])
             manifest["data"]["lmcache.yaml"] = yaml.safe_dump(config | changed)
     return configuration_of(manifests)
 
 
+def edit_all(edits: list[Callable[[Pod], None]]) -> Callable[[Pod], None]:
+    def edit(pod: Pod) -> None:
+        for one in edits:
+            one(pod)
+
+    return edit
+
+
 @pytest.fixture(scope="module")
-def misled() -> Iterator[Cluster]:
-    """Decoders with a mistake in the file that each mounts, and one whose port is taken."""
-    with Cluster(decode=4, hold=ALL, wait=False, programs=PROGRAMS) as cluster:
-        for name, (changed, _) in CONFIGS.items():
-            cluster.node.configuration = with_config(cluster, changed)
-            cluster.pod(name).start()
-        cluster.node.configuration = with_config(cluster, {})
-        pod = cluster.pod(WITHOUT_PORT)
-        with socket.create_server((pod.ip, 7300)):
-            pod.start()
+def started() -> Iterator[Cluster]:
+    """Pods with mistakes, and a decoder with none whose port is taken."""
+    edits = {name: edit_all(wrong.edits) for name, wrong in WRONG.items()}
+    with Cluster(
+        prefill=2, decode=4, edit=edits, hold=ALL, wait=False, programs=PROGRAMS
+    ) as cluster:
+        taken = cluster.pod(WITHOUT_PORT)
+        with socket.create_server((taken.ip, 7300)):
+            for name, wrong in WRONG.items():
+                cluster.node.configuration = with_config(
+                    cluster, name.partition("-")[0], wrong.config
+                )
+                cluster.pod(name).start()
+            cluster.node.configuration = configuration_of(cluster.manifests)
+            taken.start()
             yield cluster
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_mistake_in_the_configuration_file_ends_the_pod(misled: Cluster, name: str) -> None:
-    pod = misled.pod(name)
-    assert pod.wait_exit(timeout=200) != 0
-    assert CONFIGS[name][1] in pod.log_text()
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_ends_the_pod_with_a_message(started: Cluster, name: str) -> None:
+    pod = started.pod(name)
+    assert pod.wait_exit(timeout=300) != 0
+    assert [message for message in WRONG[name].messages if message not in pod.log_text()] == []
+    assert pod.state is State.ENDED
 
 
-def test_a_port_that_is_taken_ends_the_decoder(misled: Cluster) -> None:
-    pod = misled.pod(WITHOUT_PORT)
+def test_a_port_that_is_taken_ends_the_decoder(started: Cluster) -> None:
+    pod = started.pod(WITHOUT_PORT)
     assert pod.wait_exit(timeout=200) != 0
     assert f"the receiver can't listen on {pod.ip}:7300" in pod.log_text()

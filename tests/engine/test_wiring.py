@@ -164,11 +164,15 @@ def test_an_override_that_says_the_same_passes(pod: Pod) -> None:
         (
             {"extra_config": None},
             "extra_config.dpd_allocation_timeout_seconds of FILE is None: it must be a number of "
+            "seconds above 0\n"
+            "extra_config.dpd_pull_timeout_seconds of FILE is None: it must be a number of "
             "seconds above 0",
         ),
         (
             {"extra_config": ["x"]},
             "extra_config.dpd_allocation_timeout_seconds of FILE is None: it must be a number of "
+            "seconds above 0\n"
+            "extra_config.dpd_pull_timeout_seconds of FILE is None: it must be a number of "
             "seconds above 0",
         ),
         (
@@ -182,7 +186,12 @@ def test_an_override_that_says_the_same_passes(pod: Pod) -> None:
             "above 0",
         ),
         (
-            {"extra_config": {"dpd_allocation_timeout_seconds": 0}},
+            {
+                "extra_config": {
+                    "dpd_allocation_timeout_seconds": 0,
+                    "dpd_pull_timeout_seconds": 300,
+                }
+            },
             "extra_config.dpd_allocation_timeout_seconds of FILE is 0: it must be a number of "
             "seconds above 0",
         ),
@@ -194,6 +203,18 @@ def test_a_wrong_configuration_is_refused(
     pd_role = {"prefill": "sender", "decode": "receiver"}[role]
     expected = message.replace("{role}", role).replace("{pd_role}", pd_role)
     assert pod.refusal(role, config=config) == expected
+
+
+def test_all_that_is_wrong_is_said_at_once(pod: Pod) -> None:
+    env = {"PYTHONHASHSEED": None, "NIXL_ROLE": "sender", "LMCACHE_PD_PEER_HOST": "0.0.0.0"}
+    config = {"chunk_size": 128, "pd_peer_init_port": []}
+    assert [line.split(" is ")[0] for line in pod.refusal("decode", env, config).splitlines()] == [
+        "NIXL_ROLE",
+        "PYTHONHASHSEED",
+        "chunk_size of FILE",
+        "LMCACHE_PD_PEER_HOST",
+        "pd_peer_init_port of FILE",
+    ]
 
 
 @pytest.mark.parametrize(("role", "other"), [("prefill", "receiver"), ("decode", "sender")])
