@@ -8,11 +8,11 @@ import random
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import zmq
@@ -21,12 +21,16 @@ from dpd_local import Cluster, metrics, places
 from dpd_local.client import Answer, ask
 from dpd_router.lmcache import Notice, read_notice
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 FAULTS = Path(__file__).parent / "faults"
 # `make test-next` runs these tests with the newer pair of vLLM and LMCache.
 PROGRAMS = places.cache() / os.environ.get("DPD_ENGINE", "engine") / "bin"
 OUTPUT_TOKENS = 16
 PULL_TIMEOUT = 30  # seconds that landed KV waits for its request: tests wait for its end
 PAGES = 128  # of the decoder's receive buffer: bufferSize of values/local-cpu.yaml over 1 MiB
+PREFILL_BLOCKS = 160  # of 128 tokens, on each prefiller: few, so that prompts soon leave them
 
 
 def token_ids(count: int, seed: int) -> list[int]:
@@ -46,6 +50,12 @@ def completion(prompt: Any, **more: Any) -> dict[str, Any]:
     }
 
 
+def together(function: Callable[[T], U], items: Sequence[T], at_once: int) -> list[U]:
+    """Call a function for each item, `at_once` at a time; return the results in order."""
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(function, items))
+
+
 class Engines:
     """Two prefillers, a decoder, a router and a colocated engine, and ways to ask them."""
 
@@ -58,6 +68,20 @@ class Engines:
 
     def colocated(self, body: Mapping[str, Any], path: str = "/v1/completions") -> Answer:
         return ask(self.cluster.url("colocated-0"), path, body)
+
+    def both(self, body: Mapping[str, Any], path: str = "/v1/completions") -> tuple[Answer, Answer]:
+        """The router's answer and the colocated engine's, asked at once."""
+        with ThreadPoolExecutor(2) as pool:
+            alone = pool.submit(self.colocated, body, path)
+            return self.routed(body, path), alone.result()
+
+    def both_of_each(
+        self, bodies: Sequence[Mapping[str, Any]], at_once: int
+    ) -> tuple[list[Answer], list[Answer]]:
+        """The router's answers, `at_once` at a time, and the colocated engine's, one by one."""
+        with ThreadPoolExecutor(1) as pool:
+            alone = pool.submit(together, self.colocated, bodies, 1)
+            return together(self.routed, bodies, at_once), alone.result()
 
     def decoded(self, body: Mapping[str, Any]) -> Answer:
         return ask(self.cluster.url("decode-0"), "/v1/completions", body)
@@ -114,10 +138,12 @@ def post(url: str, body: Mapping[str, Any], timeout: float = 120) -> Any:
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    """Prefillers with both caches, and few blocks of their own: their KV comes from anywhere."""
     folder = tmp_path_factory.mktemp("faults")
     names = ("prefill-0", "prefill-1", "decode-0")
     for name in names:
         (folder / name).mkdir()
+    store = {"name": "store", "hostPath": {"path": str(tmp_path_factory.mktemp("l2"))}}
     with Cluster(
         prefill=2,
         colocated=True,
@@ -125,6 +151,10 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         set_json={
             "kvTransfer.pullTimeoutSeconds": PULL_TIMEOUT,
             "router.timeouts.transferSeconds": PULL_TIMEOUT,  # the chart takes no more than that
+            "prefill.args": [f"--num-gpu-blocks-override={PREFILL_BLOCKS}"],
+            "prefill.volumes": [store],
+            "prefill.volumeMounts": [{"name": "store", "mountPath": "/var/l2"}],
+            "cache.l2": {"type": "file", "address": "/var/l2"},
         },
         python_path={name: [FAULTS] for name in names},
         pod_env={name: {"DPD_FAULTS": str(folder / name)} for name in names},
@@ -162,14 +192,3 @@ def notices() -> Iterator[Notices]:
     made = Notices("127.0.0.1")
     yield made
     made.close()
-
-
-@pytest.fixture
-def together() -> Iterator[Callable[..., list[Any]]]:
-    """Call a function for each item, `at_once` at a time; return the results in order."""
-
-    def run(function: Callable[[Any], Any], items: list[Any], at_once: int) -> list[Any]:
-        with ThreadPoolExecutor(at_once) as pool:
-            return list(pool.map(function, items))
-
-    yield run

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from tests.engine.conftest import PROGRAMS, Engines, Notices, completion, token_ids
+from tests.engine.conftest import (
+    PAGES,
+    PREFILL_BLOCKS,
+    Engines,
+    Notices,
+    completion,
+    token_ids,
+)
 
-from dpd_local import Cluster, metrics
+from dpd_local import metrics
 
 pytestmark = pytest.mark.slow
 
-LENGTH = 3000  # tokens: 24 blocks of the prefiller's GPU cache, 12 pages of the receive buffer
-
-
-@pytest.fixture(scope="module")
-def caching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    """Prefillers with room for five prompts on the GPU, and a decoder with room for five."""
-    folder = tmp_path_factory.mktemp("faults")
-    with Cluster(
-        prefill=2,
-        colocated=True,
-        programs=PROGRAMS,
-        set_json={
-            "prefill.args": ["--num-gpu-blocks-override=130"],
-            "kvTransfer.bufferSize": 64 << 20,
-            "cache.l2": {"type": "file", "address": str(tmp_path_factory.mktemp("l2"))},
-        },
-        timeout=400,
-    ) as cluster:
-        yield Engines(cluster, folder)
+LENGTH = 3000  # tokens
+BLOCKS = 24  # of a prompt on a prefiller's GPU
+CHUNKS = 12  # of a prompt: its pages of the receive buffer
+OTHERS = 11  # prompts that push an earlier one off the GPU, and out of the decoder's buffer
 
 
 def from_cache(engines: Engines, prefiller: str) -> float:
@@ -54,26 +44,21 @@ def served(engines: Engines, notices: Notices, prefiller: str, seed: int) -> lis
     return answer.token_ids
 
 
-def test_a_prompt_gone_from_the_gpu_comes_from_host_memory(
-    caching: Engines, notices: Notices
+def test_prompts_gone_from_the_gpu_come_from_host_memory_and_from_the_shared_store(
+    engines: Engines, notices: Notices
 ) -> None:
-    right = caching.colocated(completion(token_ids(LENGTH, seed=1))).token_ids
-    assert served(caching, notices, "prefill-0", seed=1) == right
-    for seed in range(2, 8):  # push it off the GPU, and out of the decoder's buffer
-        served(caching, notices, "prefill-0", seed=seed)
-    before = from_cache(caching, "prefill-0")
-    assert served(caching, notices, "prefill-0", seed=1) == right
-    assert from_cache(caching, "prefill-0") - before == LENGTH - 1
-
-
-def test_a_prompt_that_another_prefiller_computed_comes_from_the_shared_store(
-    caching: Engines, notices: Notices
-) -> None:
-    body = completion(token_ids(LENGTH, seed=21))
-    right = caching.colocated(body).token_ids
-    assert served(caching, notices, "prefill-0", seed=21) == right
-    for seed in range(22, 28):  # out of the decoder's buffer
-        served(caching, notices, "prefill-0", seed=seed)
-    before = from_cache(caching, "prefill-1")
-    assert served(caching, notices, "prefill-1", seed=21) == right
-    assert from_cache(caching, "prefill-1") - before == LENGTH - 1
+    assert (OTHERS + 1) * BLOCKS > PREFILL_BLOCKS
+    assert (OTHERS + 1) * CHUNKS > PAGES
+    right = {
+        seed: engines.colocated(completion(token_ids(LENGTH, seed=seed))).token_ids
+        for seed in (9001, 9002)
+    }
+    for seed, tokens in right.items():
+        assert served(engines, notices, "prefill-0", seed) == tokens
+    for seed in range(9003, 9003 + OTHERS):
+        served(engines, notices, "prefill-0", seed)
+    # The one that computed a prompt has it in host memory, the other one finds it in the store.
+    for seed, prefiller in ((9001, "prefill-0"), (9002, "prefill-1")):
+        before = from_cache(engines, prefiller)
+        assert served(engines, notices, prefiller, seed) == right[seed]
+        assert from_cache(engines, prefiller) - before == LENGTH - 1

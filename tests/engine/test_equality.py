@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +46,20 @@ def chat(content: str, **more: Any) -> dict[str, Any]:
 def test_a_completion_is_equal_and_its_kv_was_sent(engines: Engines, length: int) -> None:
     body = completion(token_ids(length, seed=length))
     before = engines.external_tokens()
-    routed = engines.routed(body)
+    routed, alone = engines.both(body)
     received = engines.external_tokens() - before
-    assert routed.token_ids == engines.colocated(body).token_ids
+    assert routed.token_ids == alone.token_ids
     assert len(routed.token_ids) == 16
     assert routed.headers["x-dpd-path"] == ("disaggregated" if length >= THRESHOLD else "direct")
     # vLLM computes the last prompt token itself, to have logits.
     assert received == (length - 1 if length >= THRESHOLD else 0)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_transfer_of_any_length_lands_and_is_equal(
+@pytest.mark.parametrize("length", [length for length in LENGTHS if length < THRESHOLD])
+def test_a_transfer_below_the_threshold_lands_and_is_equal(
     engines: Engines, notices: Any, length: int
 ) -> None:
+    """The router sends none so short; its threshold may be 1."""
     prompt = token_ids(length, seed=5000 + length)
     transfer = notices.transfer_id()
     assert engines.prefill("prefill-0", prompt, transfer)["status"] == 200
@@ -73,7 +73,8 @@ def test_a_transfer_of_any_length_lands_and_is_equal(
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_chat_is_equal(engines: Engines, length: int) -> None:
     body = chat(text(length, seed=length))
-    assert engines.routed(body, CHAT).token_ids == engines.colocated(body, CHAT).token_ids
+    routed, alone = engines.both(body, CHAT)
+    assert routed.token_ids == alone.token_ids
 
 
 @pytest.mark.parametrize("length", [40, 2000])
@@ -151,9 +152,9 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_the_router_counts_prompt_tokens_as_the_engine_does(engines: Engines, name: str) -> None:
     path, body = BODIES[name]
-    answer = engines.routed(body, path)
+    answer, alone = engines.both(body, path)
     counted = int(answer.headers["x-dpd-prompt-tokens"])
-    assert counted == answer.prompt_tokens == engines.colocated(body, path).prompt_tokens
+    assert counted == answer.prompt_tokens == alone.prompt_tokens
 
 
 @pytest.mark.parametrize("change", [-1, 0, 1])
@@ -193,7 +194,7 @@ def test_options_of_the_answer_do_not_disturb_the_prefill_leg(
     engines: Engines, more: dict[str, Any]
 ) -> None:
     body = completion(token_ids(400, seed=70), **more)
-    routed, alone = engines.routed(body), engines.colocated(body)
+    routed, alone = engines.both(body)
     assert routed.headers["x-dpd-path"] == "disaggregated"
     assert routed.token_ids == alone.token_ids
 
@@ -238,16 +239,14 @@ def test_no_request_line_of_the_log_is_missing(engines: Engines) -> None:
         assert part in log
 
 
-def test_both_engines_use_nixl_and_none_is_degraded(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
+def test_both_engines_use_nixl_and_none_is_degraded(engines: Engines) -> None:
     for name in ("prefill-0", "prefill-1", "decode-0"):
         log = engines.cluster.pod(name).log_text()
         assert "Backend UCX was instantiated" in log
         assert "degraded mode" not in log
     bodies = [completion(token_ids(300 + 50 * i, seed=300 + i)) for i in range(16)]
-    routed = together(engines.routed, bodies, at_once=8)
-    assert [a.token_ids for a in routed] == [engines.colocated(b).token_ids for b in bodies]
+    routed, alone = engines.both_of_each(bodies, at_once=8)
+    assert [a.token_ids for a in routed] == [a.token_ids for a in alone]
 
 
 def test_the_local_values_are_what_these_tests_assume() -> None:

@@ -6,11 +6,18 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.engine.conftest import PAGES, PULL_TIMEOUT, Engines, completion, post, token_ids
+from tests.engine.conftest import (
+    PAGES,
+    PULL_TIMEOUT,
+    Engines,
+    completion,
+    post,
+    together,
+    token_ids,
+)
 
 from dpd_local.client import Answer
 
@@ -42,15 +49,12 @@ def settled(engines: Engines) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_code_words_at_the_end_of_long_prompts_arrive(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
+def test_code_words_at_the_end_of_long_prompts_arrive(engines: Engines) -> None:
     """Fifty prompts that differ in their last tokens alone, eight at once."""
     start = token_ids(1000, seed=1)
     bodies = [completion(start + token_ids(12, seed=2000 + i)) for i in range(50)]
-    routed = together(engines.routed, bodies, at_once=8)
+    routed, alone = engines.both_of_each(bodies, at_once=8)
     assert {answer.headers["x-dpd-path"] for answer in routed} == {"disaggregated"}
-    alone = together(engines.colocated, bodies, at_once=1)
     assert [answer.token_ids for answer in routed] == [answer.token_ids for answer in alone]
     assert held(settle(engines)) == 0
 
@@ -117,14 +121,12 @@ def test_decode_before_landing_computes_the_prompt_itself(engines: Engines, noti
 
 
 @pytest.mark.usefixtures("settled")
-def test_more_requests_than_the_buffer_has_pages(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
-    """Two pages each, one a partial chunk: stock LMCache stops at request 63 of 64 pages."""
-    bodies = [completion(token_ids(300, seed=4000 + i), max_tokens=4) for i in range(2 * PAGES)]
+def test_more_requests_than_the_buffer_has_pages(engines: Engines) -> None:
+    """Two pages each; one is a partial chunk, which stock LMCache never frees."""
+    bodies = [completion(token_ids(300, seed=4000 + i), max_tokens=4) for i in range(PAGES + 32)]
     routed = together(engines.routed, bodies, at_once=4)
     assert {answer.headers["x-dpd-path"] for answer in routed} == {"disaggregated"}
-    sample = range(0, 2 * PAGES, 32)
+    sample = range(0, len(bodies), 32)
     assert [routed[i].token_ids for i in sample] == [
         engines.colocated(bodies[i]).token_ids for i in sample
     ]
@@ -132,13 +134,11 @@ def test_more_requests_than_the_buffer_has_pages(
 
 
 @pytest.mark.usefixtures("settled")
-def test_more_at_once_than_the_buffer_holds(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
+def test_more_at_once_than_the_buffer_holds(engines: Engines) -> None:
     """Eight prompts of 17 pages need more than the buffer: the excess waits, and all are right."""
     bodies = [completion(token_ids(4300, seed=60 + i), max_tokens=4) for i in range(8)]
-    routed = together(engines.routed, bodies, at_once=8)
-    assert [a.token_ids for a in routed] == [engines.colocated(b).token_ids for b in bodies]
+    routed, alone = engines.both_of_each(bodies, at_once=8)
+    assert [a.token_ids for a in routed] == [a.token_ids for a in alone]
     assert held(settle(engines)) == 0
 
 
@@ -164,9 +164,7 @@ def test_a_client_that_leaves_during_the_prefill_takes_no_engine_down(engines: E
     assert engines.routed(body).token_ids == engines.colocated(body).token_ids
 
 
-def test_prefixes_shared_by_many_requests_leave_nothing_behind(
-    engines: Engines, together: Callable[..., list[Any]]
-) -> None:
+def test_prefixes_shared_by_many_requests_leave_nothing_behind(engines: Engines) -> None:
     start = token_ids(512, seed=71)
     bodies = [completion(start + token_ids(64, seed=i), max_tokens=2) for i in range(100)]
 
