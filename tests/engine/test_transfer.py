@@ -176,7 +176,8 @@ def test_chunks_that_the_prefillers_own_buffer_had_no_room_for_fail_the_transfer
     sender.finish(transfer, 3)
     assert stage.router.notice() == notice_of(
         transfer,
-        "only 2 of 3 chunks fit the prefiller's transfer buffer: raise kvTransfer.bufferSize",
+        "LMCache gave only 2 of 3 chunks to send: its transfer buffer was full (raise "
+        "kvTransfer.bufferSize), or its log says what failed",
     )
     assert decoder.buffer.usage().wanted == 0  # given up: no decode request will come
 

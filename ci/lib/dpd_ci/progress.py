@@ -16,12 +16,17 @@ class CommandFailed(Exception):
 
 
 class Clock:
-    """Prints lines that start with the seconds since the program began."""
+    """Prints lines that start with the seconds since the program began.
+
+    Attributes:
+        stopping: why commands that still run are to be ended, in whatever threads; None at first.
+    """
 
     def __init__(self, beat_seconds: float = 20.0) -> None:
         self._start = time.monotonic()
         self._beat_seconds = beat_seconds
         self._tty = sys.stdout.isatty()
+        self.stopping: BaseException | None = None
 
     @property
     def seconds(self) -> float:
@@ -38,17 +43,25 @@ class Clock:
 
         Returns:
             The exit status of the process.
+
+        Raises:
+            BaseException: `stopping`, once there is one.
         """
         beat = 1.0 if self._tty else self._beat_seconds
-        while True:
+        due = self.seconds + beat
+        while self.stopping is None:
             try:
-                return process.wait(timeout=beat)
+                return process.wait(timeout=0.5)
             except subprocess.TimeoutExpired:
+                if self.seconds < due:
+                    continue
+                due += beat
                 if self._tty:
                     line = f"[{self.seconds:5.0f} s] … {note()}"
                     print(f"\r\033[K{line[:100]}", end="", flush=True)
                 else:
                     self.say(f"… {note()}")
+        raise self.stopping
 
 
 def run(

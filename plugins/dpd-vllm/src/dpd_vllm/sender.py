@@ -186,8 +186,8 @@ class Sender:
         error = progress.error
         if not error and progress.chunks_sent < total_chunks:
             error = (
-                f"only {progress.chunks_sent} of {total_chunks} chunks fit the prefiller's "
-                "transfer buffer: raise kvTransfer.bufferSize"
+                f"LMCache gave only {progress.chunks_sent} of {total_chunks} chunks to send: its "
+                "transfer buffer was full (raise kvTransfer.bufferSize), or its log says what failed"
             )
         if error and progress.decoder is not None:
             self._give_up(progress.decoder, transfer_id)
