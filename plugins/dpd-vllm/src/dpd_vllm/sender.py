@@ -187,7 +187,8 @@ class Sender:
         if not error and progress.chunks_sent < total_chunks:
             error = (
                 f"LMCache gave only {progress.chunks_sent} of {total_chunks} chunks to send: its "
-                "transfer buffer was full (raise kvTransfer.bufferSize), or its log says what failed"
+                "transfer buffer was full (raise kvTransfer.bufferSize), or its log says what "
+                "failed"
             )
         if error and progress.decoder is not None:
             self._give_up(progress.decoder, transfer_id)
