@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -112,6 +113,16 @@ def test_values_go_to_a_file_when_asked_and_the_command_names_it(tmp_path) -> No
     assert (status, out) == (0, "")
     assert file.read_text(encoding="utf-8") == VALUES.replace("values.yaml\n", f"{file}\n", 1)
     assert report.endswith(f"-n inference -f {file}\n")
+
+
+def test_the_readmes_command_does_that(tmp_path) -> None:
+    readme = (ROOT / "plugins" / "dpd-convert" / "README.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^```bash\n(.*)\n```$", readme, re.M)
+    file = tmp_path / "values.yaml"
+    here = command.replace("endpoint.yaml", str(SAMPLE)).replace("values.yaml", str(file))
+    done = subprocess.run(["bash", "-c", here], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert file.read_text(encoding="utf-8").endswith(VALUES.partition("model:\n")[2])
 
 
 def test_standard_input_is_read_too() -> None:
