@@ -27,11 +27,13 @@ def wait_until_used(engines: Engines) -> None:
     give_up_at = time.monotonic() + 30
     while True:
         try:
-            if engines.routed(completion(token_ids(600, seed=1))).headers["x-dpd-path"] != "direct":
+            headers = engines.routed(completion(token_ids(600, seed=1))).headers
+            if headers["x-dpd-path"] == "disaggregated":
                 return
-        except AnswerError:
-            pass
-        assert time.monotonic() < give_up_at
+            why = headers["x-dpd-reason"]
+        except AnswerError as error:
+            why = str(error)
+        assert time.monotonic() < give_up_at, why
         time.sleep(0.5)
 
 

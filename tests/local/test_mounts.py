@@ -46,6 +46,7 @@ def mounts_of(directory: Path, volumes: list[dict[str, Any]], **mounts: str) -> 
         ("/tmp-old /tmp.old", "/tmp-old /tmp.old"),
         ("/var/tmp", "/var/tmp"),
         ("http://host/tmp", "http://host/tmp"),
+        ("fs://host:1/tmp/a", "fs://host:1/L/tmp/a"),
         ("/home/dpd/hf/x", "/L/hf/x"),
         ("/home/dpd/other", "/L/home/other"),
     ],

@@ -16,6 +16,7 @@ LEFT_ALONE = ("/dev/shm",)
 REWRITTEN_SUFFIXES = (".yaml", ".yml", ".json")
 _IN_NAME = r"[\w.~+@%/-]"
 _AFTER_NAME = r"[\w.~+@%-]"
+_HOST_OF_FOLDER = r"\bfs://[\w.:-]+"  # LMCache's URL of a folder: the host means nothing
 
 
 class Mounts:
@@ -30,11 +31,13 @@ class Mounts:
         self.directories = dict(directories)
         longest_first = sorted(self.directories, key=len, reverse=True)
         paths = "|".join(re.escape(path) for path in longest_first) or r"(?!)"
-        self._pattern = re.compile(rf"(?<!{_IN_NAME})({paths})(?!{_AFTER_NAME})")
+        self._pattern = re.compile(
+            rf"({_HOST_OF_FOLDER}|(?<!{_IN_NAME}))({paths})(?!{_AFTER_NAME})"
+        )
 
     def rewrite(self, text: str) -> str:
         """Replace every mountPath in `text` that stands as a whole path or as its beginning."""
-        return self._pattern.sub(lambda match: str(self.directories[match[1]]), text)
+        return self._pattern.sub(lambda match: f"{match[1]}{self.directories[match[2]]}", text)
 
 
 def materialise(

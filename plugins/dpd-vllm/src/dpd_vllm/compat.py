@@ -7,15 +7,20 @@ Pairs in use: vLLM 0.19.0 with LMCache 0.4.3 (the default image), vLLM 0.32.0 wi
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from packaging.version import Version
+
+from dpd_vllm.fingerprint import revision
 
 VLLM_VERSION = version("vllm")
 LMCACHE_VERSION = version("lmcache")
 
+_CACHES_FIXED = (0, 5, 6)  # the first LMCache here that needs no `_pair_copies_with_their_keys`
 _NIXL_PROGRESS_PAUSE = 500  # microseconds between rounds of NIXL's progress thread
 _SHM_BUSY_LOOP = 0.002  # seconds that vLLM's shared-memory queue spins before it sleeps
 _SHM_LONGEST_WAIT = 50  # milliseconds of sleep, since a wake-up may be lost
@@ -32,6 +37,9 @@ def on_cpu() -> bool:
 def install() -> None:
     """Put our parts in place of LMCache's, once a process, before its engine is built."""
     _install_backend()
+    _keep_revisions_apart()
+    if Version(LMCACHE_VERSION).release < _CACHES_FIXED:
+        _pair_copies_with_their_keys()
     if on_cpu():
         _install_cpu_connector()
         _calm_nixl()
@@ -46,6 +54,45 @@ def _install_backend() -> None:
     from dpd_vllm.backend import LandedPDBackend
 
     pd_backend.PDBackend = LandedPDBackend
+
+
+def _keep_revisions_apart() -> None:
+    # A store that outlives the engines may hold KV of other weights of the same name and place.
+    # Not needed when LMCache's keys say of which weights the KV is.
+    from lmcache.v1.token_database import TokenDatabase
+
+    make_key = TokenDatabase._make_key_by_hash
+
+    @functools.wraps(make_key)
+    def make_key_of_revision(*args: Any, **kwargs: Any) -> Any:
+        key = make_key(*args, **kwargs)
+        key.model_name = f"{key.model_name}+{revision()}"
+        return key
+
+    TokenDatabase._make_key_by_hash = make_key_of_revision
+
+
+def _pair_copies_with_their_keys() -> None:
+    # LMCache leaves out chunks that a cache has already, but not their keys, and so files the KV
+    # of later chunks under the keys of earlier ones (LMCache#4391, mended in 0.5). One at a time
+    # there is nothing to mistake.
+    from lmcache.v1.storage_backend import storage_manager
+
+    copy = storage_manager.allocate_and_copy_objects
+
+    @functools.wraps(copy)
+    def copy_one_by_one(
+        backend: Any, keys: Sequence[Any], objects: Sequence[Any], stream: Any
+    ) -> tuple[list[Any], list[Any]]:
+        copied_keys: list[Any] = []
+        copies: list[Any] = []
+        for key, source in zip(keys, objects, strict=False):
+            more_keys, more_copies = copy(backend, [key], [source], stream)
+            copied_keys += more_keys
+            copies += more_copies
+        return copied_keys, copies
+
+    storage_manager.allocate_and_copy_objects = copy_one_by_one
 
 
 def _install_cpu_connector() -> None:
