@@ -11,9 +11,11 @@ from lmcache.v1.token_database import ChunkedTokenDatabase, TokenDatabase
 from dpd_vllm import compat
 
 
-def keys_of(revision: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names under which LMCache files the KV of a prompt of two chunks and a rest."""
-    monkeypatch.setenv("DPD_REVISION", revision)
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> ChunkedTokenDatabase:
+    """What names the KV of chunks of 256 tokens, with our part in it."""
+    monkeypatch.setattr(TokenDatabase, "_make_key_by_hash", TokenDatabase._make_key_by_hash)
+    compat._keep_revisions_apart()
     metadata = LMCacheMetadata(
         model_name="some/model",
         world_size=1,
@@ -23,15 +25,18 @@ def keys_of(revision: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         kv_dtype=torch.float32,
         kv_shape=(4, 2, 256, 2, 64),
     )
-    database = ChunkedTokenDatabase(LMCacheEngineConfig.from_defaults(chunk_size=256), metadata)
-    tokens = torch.arange(600)
-    return [key.to_string() for _, _, key in database.process_tokens(tokens)]
+    return ChunkedTokenDatabase(LMCacheEngineConfig.from_defaults(chunk_size=256), metadata)
 
 
-def test_kv_of_another_revision_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TokenDatabase, "_make_key_by_hash", TokenDatabase._make_key_by_hash)
-    compat._keep_revisions_apart()
-    first = keys_of("0123456789ab", monkeypatch)
+def test_kv_of_another_revision_has_other_names(
+    database: ChunkedTokenDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names(revision: str) -> list[str]:
+        monkeypatch.setenv("DPD_REVISION", revision)
+        keys = database.process_tokens(torch.arange(512))
+        return [key.to_string() for _, _, key in keys]
+
+    first = names("0123456789ab")
     assert len(set(first)) == 2
-    assert keys_of("0123456789ab", monkeypatch) == first
-    assert not set(keys_of("ba9876543210", monkeypatch)) & set(first)
+    assert names("0123456789ab") == first
+    assert not set(names("ba9876543210")) & set(first)
