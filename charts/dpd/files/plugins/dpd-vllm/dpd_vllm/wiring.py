@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -71,39 +71,30 @@ def read_wiring(env: Mapping[str, str]) -> Wiring | None:
         None if DPD_ROLE is not set: this engine is not one of ours.
 
     Raises:
-        WiringError: a setting is missing or wrong.
+        WiringError: settings are missing or wrong; the message has a line for each.
     """
     role = env.get("DPD_ROLE")
     if not role:
         return None
     if role not in ("prefill", "decode"):
         raise WiringError(f"DPD_ROLE is {role!r}: it must be prefill or decode")
-    for name in env:
-        if name.startswith(_OLD_NAMES):
-            raise WiringError(
-                f"{name} is set: LMCache ignores it since 0.3 and would run without PD. Remove it; "
-                "the chart writes the settings it stands for"
-            )
-    seed = env.get("PYTHONHASHSEED", "")
-    if not seed.isdigit():
-        raise WiringError(
-            f"PYTHONHASHSEED is {seed or 'not set'}: chunk keys of prefill and decode would never "
-            "match. Set one number on every engine (model.hashSeed)"
-        )
     path = env.get("LMCACHE_CONFIG_FILE", "")
-    if not path:
-        raise WiringError("LMCACHE_CONFIG_FILE is not set: LMCache would run without PD")
-    config = _read_yaml(Path(path))
-    _check_config(role, path, config, env)
-    extra = config.get("extra_config")
-    if not isinstance(extra, dict):
-        extra = {}
+    problems = list(_problems_of_environment(env))
+    config: dict[str, Any] = {}
+    try:
+        config = _read_yaml(path)
+        problems += _problems_of_config(role, path, config, env)
+    except WiringError as error:
+        problems.append(str(error))
+    if problems:
+        raise WiringError("\n".join(problems))
+    extra = config["extra_config"]
     return Wiring(
         role=cast(Role, role),
         config_file=Path(path),
         config=config,
-        allocation_timeout=_seconds(path, extra, _ALLOCATION_TIMEOUT),
-        pull_timeout=_seconds(path, extra, _PULL_TIMEOUT),
+        allocation_timeout=float(extra[_ALLOCATION_TIMEOUT]),
+        pull_timeout=float(extra[_PULL_TIMEOUT]),
     )
 
 
@@ -219,9 +210,11 @@ def check_ports_free(host: str, ports: Collection[int]) -> None:
                 ) from error
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: str) -> dict[str, Any]:
+    if not path:
+        raise WiringError("LMCACHE_CONFIG_FILE is not set: LMCache would run without PD")
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(Path(path).read_text())
     except (OSError, yaml.YAMLError) as error:
         raise WiringError(f"LMCACHE_CONFIG_FILE {path} can't be read: {error}") from error
     if not isinstance(content, dict):
@@ -229,53 +222,87 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_config(role: str, path: str, config: dict[str, Any], env: Mapping[str, str]) -> None:
+def _problems_of_environment(env: Mapping[str, str]) -> Iterator[str]:
+    for name in env:
+        if name.startswith(_OLD_NAMES):
+            yield (
+                f"{name} is set: LMCache ignores it since 0.3 and would run without PD. Remove it; "
+                "the chart writes the settings it stands for"
+            )
+    seed = env.get("PYTHONHASHSEED", "")
+    if not seed.isdigit():
+        yield (
+            f"PYTHONHASHSEED is {seed or 'not set'}: chunk keys of prefill and decode would never "
+            "match. Set one number on every engine (model.hashSeed)"
+        )
+
+
+def _problems_of_config(
+    role: str, path: str, config: Mapping[str, Any], env: Mapping[str, str]
+) -> Iterator[str]:
     expected: dict[str, Any] = {
         "enable_pd": True,
         "pd_role": _PD_ROLE[role],
         "transfer_channel": "nixl",
         "save_decode_cache": False,
-        "chunk_size": _integer("DPD_CHUNK_SIZE", env.get("DPD_CHUNK_SIZE", "")),
         "nixl_backends": [env.get("DPD_KV_BACKEND", "")],
     }
     source = {"chunk_size": "DPD_CHUNK_SIZE", "nixl_backends": "DPD_KV_BACKEND"}
+    chunk_size = env.get("DPD_CHUNK_SIZE", "")
+    if chunk_size.isdigit():
+        expected["chunk_size"] = int(chunk_size)
+    else:
+        yield f"DPD_CHUNK_SIZE is {chunk_size or 'not set'}: it must be a whole number"
     for key, value in expected.items():
         if config.get(key) != value:
-            raise WiringError(
+            name = source.get(key, "DPD_ROLE")
+            yield (
                 f"{key} of {path} is {config.get(key)!r}: it must be {value!r} with "
-                f"{source.get(key, 'DPD_ROLE')}={env.get(source.get(key, 'DPD_ROLE'))}"
+                f"{name}={env.get(name)}"
             )
     for name, text in env.items():
         key = name.removeprefix("LMCACHE_").lower()
         if name.startswith("LMCACHE_") and key in config and text != str(config[key]):
-            raise WiringError(
+            yield (
                 f"{name} is {text!r} in the environment, but {key} is {config[key]!r} in {path}: "
                 "every engine must have the same. Remove it from the environment"
             )
     if config.get("use_layerwise"):
-        raise WiringError(f"use_layerwise of {path} is true: LMCache's PD does not support it")
+        yield f"use_layerwise of {path} is true: LMCache's PD does not support it"
     if not _is_int(config.get("pd_buffer_size")) or config["pd_buffer_size"] <= 0:
-        raise WiringError(
+        yield (
             f"pd_buffer_size of {path} is {config.get('pd_buffer_size')!r}: it must be a whole "
             "number of bytes"
         )
     if config.get("pd_buffer_device") not in ("cpu", "cuda"):
-        raise WiringError(
+        yield (
             f"pd_buffer_device of {path} is {config.get('pd_buffer_device')!r}: it must be cpu or "
             "cuda"
         )
+    yield from _problems_of_timeouts(path, config.get("extra_config"))
     if role == "decode":
-        _check_receiver(path, config, env)
+        yield from _problems_of_receiver(path, config, env)
 
 
-def _check_receiver(path: str, config: dict[str, Any], env: Mapping[str, str]) -> None:
+def _problems_of_timeouts(path: str, extra: object) -> Iterator[str]:
+    for key in (_ALLOCATION_TIMEOUT, _PULL_TIMEOUT):
+        value = extra.get(key) if isinstance(extra, dict) else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            yield (
+                f"extra_config.{key} of {path} is {value!r}: it must be a number of seconds above 0"
+            )
+
+
+def _problems_of_receiver(
+    path: str, config: Mapping[str, Any], env: Mapping[str, str]
+) -> Iterator[str]:
     host = env.get("LMCACHE_PD_PEER_HOST", "")
     try:
         usable = not ipaddress.ip_address(host).is_unspecified
     except ValueError:
         usable = False
     if not usable:
-        raise WiringError(
+        yield (
             f"LMCACHE_PD_PEER_HOST is {host or 'not set'}: the receiver binds it and prefillers "
             "connect to it, so it must be the pod's own IP address"
         )
@@ -283,29 +310,16 @@ def _check_receiver(path: str, config: dict[str, Any], env: Mapping[str, str]) -
     for key in ("pd_peer_init_port", "pd_peer_alloc_port"):
         ports = config.get(key)
         if not isinstance(ports, list) or not ports:
-            raise WiringError(f"{key} of {path} is {ports!r}: it must list one port for each rank")
+            yield f"{key} of {path} is {ports!r}: it must list one port for each rank"
+            continue
         for port in ports:
             if not _is_int(port) or not 0 < port < 65536:
-                raise WiringError(f"{key} of {path} lists {port!r}, which is no port number")
-            if port in taken:
-                raise WiringError(f"{key} of {path} lists {port}, which is used twice")
-            taken.add(port)
-
-
-def _integer(name: str, text: str) -> int:
-    if not text.isdigit():
-        raise WiringError(f"{name} is {text or 'not set'}: it must be a whole number")
-    return int(text)
+                yield f"{key} of {path} lists {port!r}, which is no port number"
+            elif port in taken:
+                yield f"{key} of {path} lists {port}, which is used twice"
+            else:
+                taken.add(port)
 
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _seconds(path: str, extra: Mapping[str, Any], key: str) -> float:
-    value = extra.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise WiringError(
-            f"extra_config.{key} of {path} is {value!r}: it must be a number of seconds above 0"
-        )
-    return float(value)
