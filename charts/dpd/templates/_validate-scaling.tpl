@@ -74,8 +74,8 @@
 {{/* "yes" when the router's container asks for CPU; a limit alone is a request too. */}}
 {{- define "dpd.validate.cpu" -}}
 {{- $resources := (include "dpd.values" . | fromJson).resources | default dict -}}
-{{- $cpu := get (merge (dict) ($resources.requests | default dict) ($resources.limits | default dict)) "cpu" -}}
-{{- if regexMatch "[1-9]" (toString $cpu) }}yes{{ end -}}
+{{- $asked := include "dpd.overlay" (list $resources.limits $resources.requests) | fromJson -}}
+{{- if regexMatch "[1-9]" (toString $asked.cpu) }}yes{{ end -}}
 {{- end -}}
 
 {{- define "dpd.validate.budget" -}}
