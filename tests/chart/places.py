@@ -102,6 +102,10 @@ POOL: dict[str, list[Any]] = {
     "parentRefs": [{"name": "gateway"}, {"name": "gateway", "namespace": "b", "sectionName": "c"}],
     "podSecurityContext": [*CONTEXTS, {"sysctls": [{"name": "a", "value": "b"}]}, {"fsGroup": 7}],
     "readinessProbe": PROBES,
+    "resourceClaims": [
+        {"name": "gpu", "resourceClaimTemplateName": "gpu"},
+        {"name": "nic", "resourceClaimName": "nic"},
+    ],
     "resourceFieldRef": [{"resource": "limits.memory"}],
     "securityContext": [*CONTEXTS, {"capabilities": {"add": ["SYS_PTRACE"]}}],
     "sidecars": CONTAINERS,

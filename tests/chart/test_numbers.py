@@ -53,6 +53,14 @@ def test_a_million_tokens(helm: Helm, flags: list[str]) -> None:
     assert "maxLen: 1048576\n" in manifests.config_text("router")
 
 
+def test_a_million_tokens_given_as_default(helm: Helm, chart_copy: Callable[..., Path]) -> None:
+    chart = chart_copy("values.yaml", "maxLen: 16384", "maxLen: 1048576")
+    values: Values = {"kvTransfer": {"bufferSize": 42949672960, "bufferDevice": "cpu"}}
+    manifests = helm.render(values, chart=chart)
+    assert "--max-model-len=1048576" in manifests.container("decode")["args"]
+    assert "maxLen: 1048576\n" in manifests.config_text("router")
+
+
 @pytest.mark.parametrize("flags", [True, False], ids=["set", "file"])
 def test_ports_of_kv(helm: Helm, flags: bool) -> None:
     ports = {"init": 60000, "alloc": 61000, "notify": 62000}

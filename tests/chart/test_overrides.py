@@ -200,6 +200,13 @@ TRIALS: dict[str, Trial] = {
         2000,
         3000,
     ),
+    "resourceClaims": Trial(
+        [{"name": "a", "resourceClaimName": "both"}],
+        [{"name": "a", "resourceClaimName": "own"}],
+        pod("resourceClaims"),
+        [{"name": "a", "resourceClaimName": "both"}],
+        [{"name": "a", "resourceClaimName": "own"}],
+    ),
     "securityContext": Trial(
         {"privileged": True},
         {"privileged": False},

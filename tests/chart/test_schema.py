@@ -94,6 +94,10 @@ BAD: list[tuple[str, Any]] = [
     ("engines.envFrom.0", {"secretKeyRef": {"name": "s"}}),
     ("prefill.resources.limits.nvidia.com/gpu", 0.5),
     ("prefill.resources.limits.memory", "lots"),
+    ("prefill.resources.claims.0", {"request": "no name"}),
+    ("decode.resources.claims.0", {"name": "gpus", "requests": "gpu"}),
+    ("decode.resourceClaims.0", {"resourceClaimName": "no name"}),
+    ("router.resourceClaims.0", {"name": "Not a name"}),
     ("router.threshold", -1),
     # A04: no whole number
     ("router.threshold", 4096.5),
@@ -150,7 +154,9 @@ GOOD: list[tuple[str, Any]] = [
     ("prefill.affinity", {"nodeAffinity": {"a field of a later Kubernetes": 1}}),
     ("prefill.resources.limits.vpc.amazonaws.com/efa", "32"),
     ("prefill.resources.requests.cpu", None),
-    ("prefill.resources.claims.0", {"name": "gpus"}),
+    ("prefill.resources.claims.0", {"name": "gpus", "request": "gpu"}),
+    ("prefill.resourceClaims.0", {"name": "gpus", "a field of a later Kubernetes": 1}),
+    ("router.resourceClaims", None),
     ("decode.tolerations.0", {"key": "x", "operator": "Exists"}),
     (
         "decode.volumes.0",
@@ -346,6 +352,7 @@ def test_every_map_that_lists_its_keys_takes_no_others() -> None:
     assert sorted(passed_through) == sorted(
         [
             "/definitions/containers/items",
+            "/definitions/resourceClaims/items",
             "/definitions/spread/items",
             "/definitions/volumes/items",
             "/definitions/volumeMounts/items",

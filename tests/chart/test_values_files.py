@@ -97,6 +97,16 @@ def test_a_file_takes_the_model_from_its_source(helm4: Helm, name: str) -> None:
     assert manifests.config("router")["model"]["tokenizer"] == path
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_file_of_a_source_goes_over_one_of_a_size(helm4: Helm, name: str) -> None:
+    flags = (f"--values={ROOT / 'values' / 'llama-3.3-70b-2xp5en.yaml'}",)
+    source = (ROOT / "values" / f"{name}.yaml").read_text(encoding="utf-8")
+    manifests = helm4.render(source, *flags)
+    args = manifests.container("decode")["args"]
+    assert args[0] == SOURCES[name][0]
+    assert "--max-model-len=65536" in args
+
+
 def test_one_node_is_one_node(helm4: Helm) -> None:
     manifests = rendered(helm4, "llama-3.3-70b-1xp5")
     for role in ("prefill", "decode"):

@@ -52,6 +52,44 @@ router:
         "holds no prompt of model.maxLen (131072 tokens), whose KV has 5368709120 bytes",
         "set it to 5368709120 or more, or lower model.maxLen",
     ),
+    "a model that is too large for the GPUs": Wrong(
+        """
+model:
+  name: meta-llama/Llama-3.1-405B-Instruct
+  tensorParallelSize: 8
+kvTransfer:
+  bufferSize: 17179869184
+""",
+        "model.tensorParallelSize: ",
+        "8 ",
+        "GPUs get 101463347200 bytes of weights each, more than vLLM's own 0.75 of the 85899345920",
+        "raise one of them, or choose other instanceTypes",
+    ),
+    "a folder for the shared cache, and no file system there": Wrong(
+        """
+cache:
+  l2:
+    type: file
+    address: /mnt/kv
+""",
+        "cache.l2.address: ",
+        '"/mnt/kv"',
+        "each would keep its own, on a file system that is read-only",
+        "mount a shared one there by prefill.volumes and prefill.volumeMounts",
+    ),
+    "no engines at night": Wrong(
+        """
+prometheusAddress: http://prometheus-server.monitoring
+prefill:
+  autoscaling:
+    type: keda
+    minReplicas: 0
+""",
+        "prefill.autoscaling.minReplicas: ",
+        "0,",
+        "nothing would start the first one",
+        "add to prefill.autoscaling.triggers one that needs no pod, such as of type cron",
+    ),
     "vLLM's flags copied from a command line": Wrong(
         """
 model:

@@ -122,6 +122,17 @@ def test_what_the_roles_do_not_ask_for_comes_from_the_instance_type_and_is_said(
     ) in converted.notes()
 
 
+def test_claims_are_left_to_the_reader_since_a_manifest_has_none_of_its_pods(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    spec["pdSpec"]["decodingSpec"]["resources"]["claims"] = [{"name": "gpus"}]
+    converted = convert()
+    assert "claims" not in helm.render(converted.text).container("decode")["resources"]
+    assert "decode.resourceClaims" in converted.reason(
+        "spec.pdSpec.decodingSpec.resources.claims", '[{"name": "gpus"}]'
+    )
+
+
 def test_environment_seed_and_sizes_are_those_of_the_worker_in_both_roles(
     convert: Convert, spec: dict[str, Any], helm: Helm
 ) -> None:
@@ -131,6 +142,7 @@ def test_environment_seed_and_sizes_are_those_of_the_worker_in_both_roles(
         {"name": "PD_BUFFER_SIZE", "value": "4294967296"},
         {"name": "LMCACHE_CHUNK_SIZE", "value": "512"},
         {"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"},
+        {"name": "LMCACHE_LOG_LEVEL", "value": "DEBUG"},
         {"name": "YES", "value": "y"},
         {"name": "NUMBER", "value": "1e3"},
         {"name": "TEMPLATES", "value": "/opt/ml/model/templates:/opt/ml/model2"},
@@ -144,6 +156,7 @@ def test_environment_seed_and_sizes_are_those_of_the_worker_in_both_roles(
         variables = {one["name"]: one for one in container["env"]}
         assert variables["PYTHONHASHSEED"]["value"] == "123"
         assert variables["VLLM_LOGGING_LEVEL"]["value"] == "DEBUG"
+        assert variables["LMCACHE_LOG_LEVEL"]["value"] == "DEBUG"
         assert variables["YES"]["value"] == "y"
         assert variables["NUMBER"]["value"] == "1e3"
         assert variables["API_KEY"]["valueFrom"] == secret

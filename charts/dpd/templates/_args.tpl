@@ -113,7 +113,7 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- define "dpd.args.value" -}}
 {{- $found := "" -}}
 {{- range (include "dpd.args.merged" .role | fromJson).groups -}}
-{{- if eq .flag $.flag }}{{ $found = join " " .items | regexFind "[= ].*" | trimAll "= " }}{{ end -}}
+{{- if include "dpd.args.owned" (dict "name" .name "flags" (dict $.flag "")) }}{{ $found = join " " .items | regexFind "[= ].*" | trimAll "= " }}{{ end -}}
 {{- end -}}
 {{- $found -}}
 {{- end -}}

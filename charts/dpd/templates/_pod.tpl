@@ -26,6 +26,10 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with $values.resourceClaims }}
+resourceClaims:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 topologySpreadConstraints:
   {{- (include "dpd.spread" . | fromJson).constraints | toYaml | nindent 2 }}
 {{- with concat (include "dpd.model.copy" . | fromJson).containers ($values.initContainers | default list) }}

@@ -13,16 +13,21 @@
 {{/* Each source needs its own keys; keys of another source would be forgotten without a word. */}}
 {{- define "dpd.validate.source" -}}
 {{- $source := .Values.model.source -}}
-{{- $needs := dict "s3" (list "bucket") "fsx" (list "fileSystemId" "dnsName" "mountName") "pvc" (list "claimName") "hostPath" (list "path") "image" (list "reference") -}}
-{{- range $type, $keys := $needs -}}
+{{- $optional := list "cacheHostPath" "region" "copyHostPath" "tokenSecret" -}}
+{{- $known := dict "huggingFace" (list "tokenSecret" "cacheHostPath") "s3" (list "bucket" "region" "copyHostPath") "fsx" (list "fileSystemId" "dnsName" "mountName") "pvc" (list "claimName") "hostPath" (list "path") "image" (list "reference") -}}
+{{- range $type, $keys := $known -}}
 {{- range $key := $keys -}}
 {{- $value := get (get $source $type) $key -}}
-{{- if and (eq $type $source.type) (not $value) -}}
+{{- if kindIs "map" $value }}{{ $value = $value.name }}{{ end -}}
+{{- if and (eq $type $source.type) (not (or $value (has $key $optional))) -}}
 {{- printf "\n- model.source.%s.%s: empty, but model.source.type is %s; set it" $type $key $type -}}
 {{- else if and $value (ne $type $source.type) -}}
 {{- printf "\n- model.source.%s.%s: %q is not used, since model.source.type is %s; set that to %s, or remove it" $type $key $value $source.type $type -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and (eq $source.type "s3") (eq $source.s3.access "mount") $source.s3.copyHostPath -}}
+{{- printf "\n- model.source.s3.copyHostPath: %q is not used, since model.source.s3.access is mount; set that to copy, or remove it" $source.s3.copyHostPath -}}
 {{- end -}}
 {{- if and (eq $source.type "huggingFace") $source.path -}}
 {{- printf "\n- model.source.path: %q is a folder of a bucket, file system, claim or image, but model.source.type is huggingFace; remove it" $source.path -}}
@@ -49,8 +54,18 @@
 {{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $l2.address -}}
 {{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
+{{- else if and (eq $l2.type "file") $l2.address (not (include "dpd.validate.mounted" .)) -}}
+{{- printf "\n- cache.l2.address: %q lies below no mount of the prefillers, so each would keep its own, on a file system that is read-only; mount a shared one there by prefill.volumes and prefill.volumeMounts" $l2.address -}}
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "yes" when the folder of the shared cache lies on a volume that the values mount into prefillers. */}}
+{{- define "dpd.validate.mounted" -}}
+{{- $folder := clean .Values.cache.l2.address -}}
+{{- range (include "dpd.values" (dict "root" . "component" "prefill") | fromJson).volumeMounts -}}
+{{- if hasPrefix (clean .mountPath | trimSuffix "/" | printf "%s/") (printf "%s/" $folder) }}yes{{ end -}}
 {{- end -}}
 {{- end -}}
 

@@ -25,9 +25,9 @@
 {{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
 {{- $seen := list -}}
 {{- range $variable := .values.env -}}
-{{- $instead := "" -}}
-{{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $instead = $instead | default .instead }}{{ end }}{{ end -}}
-{{- if $instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name $instead }}{{ end -}}
+{{- $fact := dict -}}
+{{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $fact = $fact | default . }}{{ end }}{{ end -}}
+{{- with $fact.instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name . }}{{ end -}}
 {{- if and (hasKey $variable "value") (hasKey $variable "valueFrom") -}}
 {{- printf "\n- %senv: %s has value and valueFrom, but takes one; remove the other" $.at $variable.name -}}
 {{- end -}}
@@ -95,6 +95,19 @@
 {{- if has .name $names }}{{ printf "\n- %s%s: %s is given twice; choose another name" $.at $key .name }}{{ end -}}
 {{- $names = append $names .name -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Claims on devices: each that a container names is one of its pod. */}}
+{{- define "dpd.validate.claims" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $resources := $values.resources | default dict -}}
+{{- if ne .component "router" }}{{ $resources = include "dpd.resources" . | fromJson }}{{ end -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
+{{- $names := list -}}
+{{- range $values.resourceClaims }}{{ $names = append $names .name }}{{ end -}}
+{{- range $resources.claims -}}
+{{- if not (has .name $names) }}{{ printf "\n- %sresources.claims: no claim of the pod is named %s; add it to %sresourceClaims" $at .name $at }}{{ end -}}
 {{- end -}}
 {{- end -}}
 

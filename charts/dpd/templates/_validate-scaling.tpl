@@ -39,10 +39,22 @@
 {{- if and (eq $scaling.type "hpa") (eq (int64 $scaling.minReplicas) 0) -}}
 {{- printf "\n- %s.minReplicas: 0, but a HorizontalPodAutoscaler keeps one pod; set it to 1, or type to keda" $key -}}
 {{- end -}}
+{{- with include "dpd.validate.asleep" (dict "scaling" $scaling "key" $key) }}{{ print "\n- " . }}{{ end -}}
 {{- $targets := or $scaling.queueDepth $scaling.inFlightTokens $scaling.ttftSeconds -}}
 {{- $more := ternary $scaling.metrics $scaling.triggers (eq $scaling.type "hpa") -}}
 {{- if not (or $targets $scaling.cpuPercent $more) -}}
 {{- printf "\n- %s.type: %s has nothing to go by; set a target such as %s.%s" $key $scaling.type $key (ternary "cpuPercent" "queueDepth" (eq .component "router")) -}}
+{{- end -}}
+{{- $ignored := ternary "triggers" "metrics" (eq $scaling.type "hpa") -}}
+{{- with get $scaling $ignored -}}
+{{- $read := ternary "metrics" "triggers" (eq $scaling.type "hpa") -}}
+{{- printf "\n- %s.%s: has %d, but %s.type is %s, which reads only %s; give those, or set type to %s" $key $ignored (len .) $key $scaling.type $read (ternary "keda" "hpa" (eq $scaling.type "hpa")) -}}
+{{- end -}}
+{{- if and $scaling.cpuPercent (not (include "dpd.validate.cpu" .)) -}}
+{{- printf "\n- %s.cpuPercent: %v is of the CPU that a pod asks for, but %sresources asks for none; set %sresources.requests.cpu, or cpuPercent to null" $key $scaling.cpuPercent .at .at -}}
+{{- end -}}
+{{- if and (eq .component "prefill") (eq .root.Values.router.mode "never") -}}
+{{- printf "\n- %s.type: %s, but router.mode is never, so prefillers get no prompts to go by; set prefill.autoscaling.type to none" $key $scaling.type -}}
 {{- end -}}
 {{- if and (eq $scaling.type "keda") $targets (not .root.Values.prometheusAddress) -}}
 {{- printf "\n- prometheusAddress: empty, but %s asks a Prometheus; set it, or only %s.triggers" $key $key -}}
@@ -50,9 +62,30 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Why nothing would bring a pod back once KEDA took the last one. It takes CPU and memory for no reason to start the first. */}}
+{{- define "dpd.validate.asleep" -}}
+{{- $waking := false -}}
+{{- range .scaling.triggers }}{{ if not (has .type (list "cpu" "memory")) }}{{ $waking = true }}{{ end }}{{ end -}}
+{{- if and (eq .scaling.type "keda") (eq (int64 .scaling.minReplicas) 0) (not $waking) -}}
+{{- printf "%s.minReplicas: 0, but the chart's own targets are measured on running pods and what they serve, so nothing would start the first one; set it to 1, or add to %s.triggers one that needs no pod, such as of type cron" .key .key -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "yes" when the router's container asks for CPU; a limit alone is a request too. */}}
+{{- define "dpd.validate.cpu" -}}
+{{- $resources := (include "dpd.values" . | fromJson).resources | default dict -}}
+{{- $asked := include "dpd.overlay" (list $resources.limits $resources.requests) | fromJson -}}
+{{- if regexMatch "[1-9]" (toString $asked.cpu) }}yes{{ end -}}
+{{- end -}}
+
 {{- define "dpd.validate.budget" -}}
 {{- $budget := (include "dpd.values" . | fromJson).podDisruptionBudget | default dict -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" "podDisruptionBudget") .) -}}
+{{- $nodes := eq .component "router" | ternary "1" (include "dpd.nodes" .) -}}
 {{- if and (hasKey $budget "minAvailable") (hasKey $budget "maxUnavailable") -}}
-{{- printf "\n- %spodDisruptionBudget: has minAvailable and maxUnavailable, but takes one; set the other to null" .at -}}
+{{- printf "\n- %spodDisruptionBudget: has minAvailable and maxUnavailable, but takes one; set the other to null" $at -}}
+{{- end -}}
+{{- if and (hasKey $budget "minAvailable") (ne $nodes "1") -}}
+{{- printf "\n- %spodDisruptionBudget.minAvailable: %v counts pods, of which an engine over nodes has %s, and not engines; set maxUnavailable instead" $at $budget.minAvailable $nodes -}}
 {{- end -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
 The values of a component as JSON: those of a role laid over those of engines. Maps merge by key, and null removes;
-env, volumes and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
+env, volumes, claims and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
 Arguments and resources have rules of their own: see _args.tpl and _resources.tpl.
 Many ask for them, so they are kept with the component, as .merged.
 */}}
@@ -16,7 +16,7 @@ Many ask for them, so they are kept with the component, as .merged.
 {{- else -}}
 {{- $shared := .root.Values.engines -}}
 {{- $out := include "dpd.overlay" (list $shared $own) | fromJson -}}
-{{- range $key := list "env" "volumes" "initContainers" "sidecars" -}}
+{{- range $key := list "env" "volumes" "initContainers" "sidecars" "resourceClaims" -}}
 {{- $_ := set $out $key (include "dpd.mergeBy" (dict "key" "name" "lists" (list (get $shared $key) (get $own $key))) | fromJson).items -}}
 {{- end -}}
 {{- $_ := set $out "volumeMounts" (include "dpd.mergeBy" (dict "key" "mountPath" "lists" (list $shared.volumeMounts $own.volumeMounts)) | fromJson).items -}}

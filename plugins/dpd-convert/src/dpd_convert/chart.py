@@ -37,7 +37,7 @@ class Chart:
         """Return what to do instead of setting a variable, or None when it is free."""
         for owned in self.environment:
             if re.search(owned["pattern"], variable):
-                return owned["instead"]
+                return owned.get("instead")
         return None
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ def convert(conversion: Conversion) -> None:
     """Write resources, node selectors and numbers of the roles, and the split over their GPUs."""
     node = conversion.chart.node(conversion.written("instanceTypes"))
     asked = {role: _asked(conversion.map(f"{at}.resources"), at) for role, at in ROLES.items()}
+    _leave_claims(conversion)
     _split_model(conversion, asked, node)
     ranks = conversion.written("model.tensorParallelSize") * conversion.written(
         "model.pipelineParallelSize"
@@ -72,9 +73,15 @@ def _asked(resources: Mapping[str, Any], at: str) -> dict[str, Any]:
                 )
             amount = int(amount) if "/" in name else amount
             out["limits" if _is_device(name) else kind][name] = amount
-    if claims := resources.get("claims"):
-        out["claims"] = claims
     return out
+
+
+def _leave_claims(conversion: Conversion) -> None:
+    """Say that containers name claims that the manifest has no field to give their pods."""
+    for role, at in ROLES.items():
+        if claims := conversion.map(f"{at}.resources").get("claims"):
+            reason = f"set {role}.resources.claims, with {role}.resourceClaims for the pods"
+            conversion.leave(f"{at}.resources.claims", claims, reason)
 
 
 def _split_model(conversion: Conversion, asked: Mapping[str, Any], node: Mapping[str, int]) -> None:
