@@ -13,12 +13,11 @@
 {{/* Each source needs its own keys; keys of another source would be forgotten without a word. */}}
 {{- define "dpd.validate.source" -}}
 {{- $source := .Values.model.source -}}
-{{- $optional := list "cacheHostPath" "region" "copyHostPath" "tokenSecret" -}}
-{{- $known := dict "huggingFace" (list "tokenSecret" "cacheHostPath") "s3" (list "bucket" "region" "copyHostPath") "fsx" (list "fileSystemId" "dnsName" "mountName") "pvc" (list "claimName") "hostPath" (list "path") "image" (list "reference") -}}
+{{- $optional := list "cacheHostPath" "region" "copyHostPath" -}}
+{{- $known := dict "huggingFace" (list "cacheHostPath") "s3" (list "bucket" "region" "copyHostPath") "fsx" (list "fileSystemId" "dnsName" "mountName") "pvc" (list "claimName") "hostPath" (list "path") "image" (list "reference") -}}
 {{- range $type, $keys := $known -}}
 {{- range $key := $keys -}}
 {{- $value := get (get $source $type) $key -}}
-{{- if kindIs "map" $value }}{{ $value = $value.name }}{{ end -}}
 {{- if and (eq $type $source.type) (not (or $value (has $key $optional))) -}}
 {{- printf "\n- model.source.%s.%s: empty, but model.source.type is %s; set it" $type $key $type -}}
 {{- else if and $value (ne $type $source.type) -}}
