@@ -16,13 +16,8 @@
 {{- end -}}
 
 {{/*
-What a HorizontalPodAutoscaler goes by, as JSON {metrics}. A Prometheus adapter must provide what is not CPU:
-- vllm:num_requests_waiting of the pods: its default rules do so, from series with the labels namespace and pod.
-- dpd_router_in_flight_tokens, external, as sum(<<.Series>>{<<.LabelMatchers>>}).
-- dpd_router_ttft_seconds_p90, external, from the series dpd_router_ttft_seconds_bucket, as
-  histogram_quantile(0.9, sum by (le) (rate(<<.Series>>{<<.LabelMatchers>>}[2m]))).
-The two of the router are asked for by namespace and service: labels that a ServiceMonitor writes and other ways of scraping
-must be told to. Role and path are the router's own labels.
+What a HorizontalPodAutoscaler goes by, as JSON {metrics}. Of what is not CPU the chart's README says how a Prometheus adapter
+provides it. The router's are asked for by namespace and service, labels that a ServiceMonitor writes; role and path are its own.
 */}}
 {{- define "dpd.hpa.metrics" -}}
 {{- $scaling := (include "dpd.values" . | fromJson).autoscaling -}}
