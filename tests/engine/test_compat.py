@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from lmcache.utils import CacheEngineKey
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.token_database import ChunkedTokenDatabase, TokenDatabase
@@ -17,7 +18,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> ChunkedTokenDatabase:
     monkeypatch.setattr(TokenDatabase, "_make_key_by_hash", TokenDatabase._make_key_by_hash)
     compat._keep_revisions_apart()
     metadata = LMCacheMetadata(
-        model_name="some/model",
+        model_name="/model/some@main",
         world_size=1,
         local_world_size=1,
         worker_id=0,
@@ -40,3 +41,8 @@ def test_kv_of_another_revision_has_other_names(
     assert len(set(first)) == 2
     assert names("0123456789ab") == first
     assert not set(names("ba9876543210")) & set(first)
+
+
+def test_a_key_is_the_same_after_its_way_to_the_decoder(database: ChunkedTokenDatabase) -> None:
+    for _, _, key in database.process_tokens(torch.arange(512)):
+        assert CacheEngineKey.from_string(key.to_string()) == key

@@ -58,7 +58,8 @@ def _install_backend() -> None:
 
 def _keep_revisions_apart() -> None:
     # A store that outlives the engines may hold KV of other weights of the same name and place.
-    # Not needed when LMCache's keys say of which weights the KV is.
+    # Not needed when LMCache's keys say of which weights the KV is. Its key as a text is split at
+    # each "@", which the name of a folder may have.
     from lmcache.v1.token_database import TokenDatabase
 
     make_key = TokenDatabase._make_key_by_hash
@@ -66,7 +67,7 @@ def _keep_revisions_apart() -> None:
     @functools.wraps(make_key)
     def make_key_of_revision(*args: Any, **kwargs: Any) -> Any:
         key = make_key(*args, **kwargs)
-        key.model_name = f"{key.model_name}+{revision()}"
+        key.model_name = f"{key.model_name.replace('@', '%40')}+{revision()}"
         return key
 
     TokenDatabase._make_key_by_hash = make_key_of_revision
