@@ -72,11 +72,15 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
         """Return where the ranks answer lookups, for the scheduler; None on one node."""
         return self._lookups
 
-    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+    def set_xfer_handshake_metadata(self, metadata: dict[Any, Any]) -> None:
         """Take what `get_handshake_metadata` returned in the workers, which is all the same."""
         for lookups in metadata.values():
             self._lmcache_engine.lookup_client.transport.reach(lookups.of_rank)
             return
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[Any, Any]) -> None:
+        """Take the same by other ranks: later vLLMs give it by pipeline and tensor rank."""
+        self.set_xfer_handshake_metadata(metadata)
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Give LMCache the KV cache, and end the process if it then can't start."""
