@@ -70,6 +70,14 @@ def test_adapters_are_refused(pod: Pod, role: str) -> None:
 
 
 @ROLES
+def test_stages_of_mla_are_refused(pod: Pod, role: str) -> None:
+    assert engine_refusal(pod.read(role), mla_stages=2) == (
+        "--pipeline-parallel-size is 2: of a model with MLA the first rank alone sends KV, and "
+        "layers of later stages would be missing. Set model.pipelineParallelSize to 1"
+    )
+
+
+@ROLES
 @pytest.mark.parametrize("kv_role", [None, "kv_both"])
 def test_a_wrong_kv_role_is_refused(pod: Pod, role: str, kv_role: str | None) -> None:
     wanted = "kv_producer" if role == "prefill" else "kv_consumer"

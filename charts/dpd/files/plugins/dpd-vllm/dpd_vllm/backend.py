@@ -159,7 +159,8 @@ class LandedPDBackend(PDBackend):
             page_number=lambda page: page.meta.address,
             chunk_size=self.chunk_size,
             boot_id=boot_id,
-            ranks=of_all_ranks(here),
+            # Of MLA the first rank alone has a backend, so there is nobody to ask.
+            ranks=[here] if self._ranks == 1 else of_all_ranks(here),
             log=logger.error,
         )
 

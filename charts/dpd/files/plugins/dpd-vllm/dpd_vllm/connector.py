@@ -45,6 +45,7 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
             prefix_caching=bool(vllm_config.cache_config.enable_prefix_caching),
             block_size=vllm_config.cache_config.block_size,
             lora=vllm_config.lora_config is not None,
+            mla_stages=parallel.pipeline_parallel_size if vllm_config.model_config.use_mla else 1,
         )
         config, known = compat.configuration()
         wiring.check_loaded(wired, vars(config), known)

@@ -126,8 +126,18 @@ def check_engine(
     prefix_caching: bool,
     block_size: int,
     lora: bool = False,
+    mla_stages: int = 1,
 ) -> None:
     """Check vLLM's own settings against the wiring.
+
+    Args:
+        wiring: what the chart asked for.
+        kv_role: of --kv-transfer-config.
+        ranks: tensor parallel x pipeline parallel.
+        prefix_caching: whether vLLM's own cache is on.
+        block_size: tokens of a block of vLLM's KV cache.
+        lora: whether adapters are on.
+        mla_stages: pipeline stages of a model with MLA; 1 for others.
 
     Raises:
         WiringError: a setting is wrong.
@@ -141,6 +151,12 @@ def check_engine(
         raise WiringError(
             "--enable-lora is on: chunk keys do not hold the adapter, so KV of one adapter would "
             "be read by another. Start the engines without it"
+        )
+    if mla_stages > 1:
+        raise WiringError(
+            f"--pipeline-parallel-size is {mla_stages}: of a model with MLA the first rank alone "
+            "sends KV, and layers of later stages would be missing. Set "
+            "model.pipelineParallelSize to 1"
         )
     if wiring.role == "decode":
         for key in ("pd_peer_init_port", "pd_peer_alloc_port"):
