@@ -55,11 +55,10 @@ def test_a_completion_is_equal_and_its_kv_was_sent(engines: Engines, length: int
     assert received == (length - 1 if length >= THRESHOLD else 0)
 
 
-@pytest.mark.parametrize("length", [length for length in LENGTHS if length < THRESHOLD])
-def test_a_transfer_below_the_threshold_lands_and_is_equal(
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_transfer_of_any_length_lands_and_is_equal(
     engines: Engines, notices: Any, length: int
 ) -> None:
-    """The router sends none so short; its threshold may be 1."""
     prompt = token_ids(length, seed=5000 + length)
     transfer = notices.transfer_id()
     assert engines.prefill("prefill-0", prompt, transfer)["status"] == 200

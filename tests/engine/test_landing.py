@@ -122,11 +122,11 @@ def test_decode_before_landing_computes_the_prompt_itself(engines: Engines, noti
 
 @pytest.mark.usefixtures("settled")
 def test_more_requests_than_the_buffer_has_pages(engines: Engines) -> None:
-    """Two pages each; one is a partial chunk, which stock LMCache never frees."""
-    bodies = [completion(token_ids(300, seed=4000 + i), max_tokens=4) for i in range(PAGES + 32)]
+    """Two pages each, one a partial chunk: stock LMCache stops at request 63 of 64 pages."""
+    bodies = [completion(token_ids(300, seed=4000 + i), max_tokens=4) for i in range(2 * PAGES)]
     routed = together(engines.routed, bodies, at_once=4)
     assert {answer.headers["x-dpd-path"] for answer in routed} == {"disaggregated"}
-    sample = range(0, len(bodies), 32)
+    sample = range(0, 2 * PAGES, 32)
     assert [routed[i].token_ids for i in sample] == [
         engines.colocated(bodies[i]).token_ids for i in sample
     ]

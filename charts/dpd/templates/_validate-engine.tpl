@@ -85,6 +85,9 @@
 {{- else if and $all $gpus (lt $gpus $all) (mod $all $gpus) (eq $gpus $ranks) -}}
 {{- printf "\n- %s: %s does not divide the %d GPUs of %s, so that some would stand idle; choose 1, 2, 4 or 8, or other instanceTypes" $key $sizes $all (join ", " .root.Values.instanceTypes) -}}
 {{- end -}}
+{{- if and (gt (int64 $model.pipelineParallelSize) 1) (include "dpd.model.shape" .root | fromJson).mla -}}
+{{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" (int64 $model.pipelineParallelSize) -}}
+{{- end -}}
 {{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
 {{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}
 {{- end -}}

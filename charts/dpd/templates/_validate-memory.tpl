@@ -26,10 +26,6 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 
 {{- define "dpd.validate.memory" -}}
 {{- $values := .root.Values -}}
-{{- $stages := int64 $values.model.pipelineParallelSize -}}
-{{- if and (include "dpd.model.shape" .root | fromJson).mla (gt $stages 1) -}}
-{{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" $stages -}}
-{{- end -}}
 {{- $buffer := int64 $values.kvTransfer.bufferSize -}}
 {{- $chunk := include "dpd.chunkBytes" . | int64 -}}
 {{- $chunks := div (add (int64 $values.model.maxLen) (int64 $values.kvTransfer.chunkSize) -1) (int64 $values.kvTransfer.chunkSize) -}}
