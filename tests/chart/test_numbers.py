@@ -100,7 +100,7 @@ def test_a_threshold_that_is_no_whole_number_is_refused_by_name(
 def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
     manifests = helm.render(
         {
-            "model": {"hashSeed": 4294967295, "maxLen": 100000000, "shape": {"layers": 1}},
+            "model": {"hashSeed": 4294967295, "maxLen": 100000000, "shape": {"layers": 1, "weightBytes": 1}},
             "router": {
                 "threshold": 99999999,
                 "timeouts": {"connectSeconds": 0.25, "idleSeconds": 86400},
@@ -113,7 +113,7 @@ def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
             },
             "engines": {
                 "shm": {"size": 17179869184},
-                "resources": {"requests": {"memory": 2199023255552}},
+                "resources": {"requests": {"memory": 10995116277760}},
                 "drainSeconds": 86000,
                 "terminationGracePeriodSeconds": 86400,
                 "podSecurityContext": {"runAsUser": 1000720000},
@@ -134,7 +134,7 @@ def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
     assert pod["securityContext"]["runAsUser"] == 1000720000
     assert pod["terminationGracePeriodSeconds"] == 86400
     assert "--shutdown-timeout=86000" in manifests.container("decode")["args"]
-    assert manifests.container("decode")["resources"]["requests"]["memory"] == 2199023255552
+    assert manifests.container("decode")["resources"]["requests"]["memory"] == 10995116277760
 
 
 def test_no_default_render_holds_a_number_in_exponent_form(helm: Helm) -> None:

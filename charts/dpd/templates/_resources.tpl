@@ -1,3 +1,11 @@
+{{/* .value as a number: one with a unit after it, of Kubernetes' or of .units; 0 for another text. */}}
+{{- define "dpd.amount" -}}
+{{- $units := .units | default (dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) -}}
+{{- $number := kindIs "string" .value | ternary (toString .value | regexFind "^[0-9.]+") .value | float64 -}}
+{{- $unit := kindIs "string" .value | ternary (toString .value | regexFind "[A-Za-z]*$") "" -}}
+{{- printf "%.3f" (mulf $number (get $units $unit | default 1)) -}}
+{{- end -}}
+
 {{/* "yes" for resources whose requests must equal their limits: devices and huge pages. */}}
 {{- define "dpd.isDevice" -}}
 {{- if or (contains "/" .) (hasPrefix "hugepages-" .) }}yes{{ end -}}

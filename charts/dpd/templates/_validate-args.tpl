@@ -20,7 +20,7 @@
 {{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.refused) -}}
 {{- printf "\n- %s: %q is not for setting; %s" $key $item (get $facts.refused .) -}}
 {{- end -}}
-{{- if ne $.component "engines" -}}
+{{- if not (or (eq $.component "engines") (hasKey $facts.owned $group.name)) -}}
 {{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.sharedOnly) -}}
 {{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; %s" $key $item (get $facts.sharedOnly .) -}}
 {{- end -}}

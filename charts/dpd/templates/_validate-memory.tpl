@@ -34,13 +34,25 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 {{- printf "\n- kvTransfer.bufferSize: %d holds no prompt of model.maxLen (%d tokens), whose KV has %d bytes on each rank; set it to %d or more, or lower model.maxLen" $buffer (int64 $values.model.maxLen) $prompt $prompt -}}
 {{- end -}}
 {{- include "dpd.validate.gpu" . -}}
-{{- if and (eq .component "prefill") $values.cache.l1.enabled -}}
-{{- $l1 := mulf $values.cache.l1.sizeGiB (include "dpd.gpus" . | int64 | max 1) -}}
-{{- $resources := include "dpd.resources" . | fromJson -}}
-{{- $memory := $resources.limits.memory | default $resources.requests.memory | default "" | toString -}}
-{{- if and (regexMatch "^[0-9]+Gi$" $memory) (gt $l1 (trimSuffix "Gi" $memory | float64)) -}}
-{{- printf "\n- cache.l1.sizeGiB: %v for each rank makes %v GiB, more than the %s of memory that a prefill pod asks for; lower it, or raise the memory" $values.cache.l1.sizeGiB $l1 $memory -}}
+{{- include "dpd.validate.host" . -}}
 {{- end -}}
+
+{{/* What the ranks of a pod take of its memory: the prefiller's L1 cache, and the transfer buffer if it is there. */}}
+{{- define "dpd.validate.host" -}}
+{{- $kv := .root.Values.kvTransfer -}}
+{{- $l1 := .root.Values.cache.l1 -}}
+{{- $ranks := div (include "dpd.ranks" .root | int64) (include "dpd.nodes" . | int64) -}}
+{{- $cached := and (eq .component "prefill") $l1.enabled | ternary (mulf $l1.sizeGiB $ranks) 0.0 -}}
+{{- $buffers := eq $kv.bufferDevice "cpu" | ternary (mul (int64 $kv.bufferSize) $ranks) 0 -}}
+{{- $resources := include "dpd.resources" . | fromJson -}}
+{{- $memory := $resources.limits.memory | default $resources.requests.memory | default "0" -}}
+{{- $bytes := include "dpd.amount" (dict "value" $memory) | float64 -}}
+{{- if kindIs "float64" $memory }}{{ $memory = int64 $memory }}{{ end -}}
+{{- if and $bytes (gt (mulf $cached 1073741824) $bytes) -}}
+{{- printf "\n- cache.l1.sizeGiB: %v for each rank makes %v GiB, more than the %v of memory that a prefill pod asks for; lower it, or raise the memory" $l1.sizeGiB $cached $memory -}}
+{{- else if and $bytes $buffers (gt (addf (mulf $cached 1073741824) $buffers) $bytes) -}}
+{{- $beside := gt $cached 0.0 | ternary (printf " and %v GiB of cache.l1" $cached) "" -}}
+{{- printf "\n- kvTransfer.bufferSize: %d for each rank makes %d bytes of host memory (kvTransfer.bufferDevice is cpu)%s, more than the %v of memory that a %s pod asks for; lower it, or raise the memory" (int64 $kv.bufferSize) $buffers $beside $memory .component -}}
 {{- end -}}
 {{- end -}}
 
@@ -51,10 +63,15 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 {{- if (include "dpd.args.present" (merge (dict "flags" "lessWeights") .) | fromJson).flags }}0{{ else }}{{ mul (div $all (include "dpd.ranks" .root | int64)) $double }}{{ end -}}
 {{- end -}}
 
-{{/* What an engine puts on a GPU: vLLM's share, in which the weights are, and the transfer buffer beside it. */}}
+{{/*
+What an engine puts on a GPU: the transfer buffer beside what vLLM takes. That is its share of the GPU, in which the weights and
+the KV of one longest prompt must be, or the weights and as many bytes of KV as an argument says.
+*/}}
 {{- define "dpd.validate.gpu" -}}
+{{- $model := .root.Values.model -}}
 {{- $buffer := eq .root.Values.kvTransfer.bufferDevice "cuda" | ternary (int64 .root.Values.kvTransfer.bufferSize) 0 -}}
 {{- $weights := include "dpd.weights" . | int64 -}}
+{{- $prompt := mul (div (include "dpd.chunkBytes" . | int64) (int64 .root.Values.kvTransfer.chunkSize)) (int64 $model.maxLen) -}}
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
 {{- $types := join ", " .root.Values.instanceTypes -}}
 {{- $gpu := mul (get (include "dpd.instance" . | fromJson) "gpuMiB" | int64) 1048576 -}}
@@ -62,18 +79,28 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 {{- $given := include "dpd.args.value" (dict "role" . "flag" $flag) -}}
 {{- $share := $given | default "0.9" | float64 -}}
 {{- $origin := empty $given | ternary (printf "vLLM's default, as %s has no %s" .component $flag) (printf "%s, %s" $flag .component) -}}
-{{- $bytes := has "--kv-cache-memory-bytes" (include "dpd.args.present" (merge (dict "flags" "gpuRoom") .) | fromJson).flags -}}
+{{- $asked := include "dpd.args.value" (dict "role" . "flag" "--kv-cache-memory-bytes") -}}
+{{- $binary := dict "k" 1e3 "K" 1024 "m" 1e6 "M" 1048576 "g" 1e9 "G" 1073741824 "t" 1e12 "T" 1099511627776 -}}
+{{- $cache := include "dpd.amount" (dict "value" $asked "units" $binary) | float64 | int64 -}}
+{{- $fixed := printf "--kv-cache-memory-bytes=%s, %s" $asked .component -}}
+{{- if and $cache (lt $cache $prompt) -}}
+{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, more than the %d that vLLM keeps for it (%s); lower it, or raise that" (int64 $model.maxLen) $prompt $cache $fixed -}}
+{{- end -}}
 {{- if and $gpu (or $buffer (include "dpd.gpus" . | int64)) -}}
-{{- if or $bytes (not $share) -}}
-{{- if gt (add $buffer $weights) $gpu -}}
-{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs, is more than the %d bytes that a GPU of %s has; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $gpu $types -}}
+{{- if or $asked (not $share) -}}
+{{- if gt (add $buffer $weights $cache) $gpu -}}
+{{- $kept := gt $cache 0 | ternary (printf " and %d bytes of KV (%s)" $cache $fixed) "" -}}
+{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs%s, is more than the %d bytes that a GPU of %s has; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $kept $gpu $types -}}
 {{- end -}}
 {{- else -}}
-{{- if gt (addf (mulf $share $gpu) $buffer) (float64 $gpu) -}}
+{{- $room := mulf $share $gpu -}}
+{{- if gt (addf $room $buffer) (float64 $gpu) -}}
 {{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s); lower one of them" $buffer $share $gpu $types $origin -}}
 {{- end -}}
-{{- if gt (float64 $weights) (mulf $share $gpu) -}}
+{{- if gt (float64 $weights) $room -}}
 {{- printf "\n- model.tensorParallelSize: %d GPUs get %d bytes of weights each, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise one of them, or choose other instanceTypes" $ranks $weights $share $gpu $types $origin -}}
+{{- else if gt (addf $weights $prompt) $room -}}
+{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, which with %d bytes of weights is more than vLLM's own %v of the %d bytes of a GPU of %s (%s); lower it, or raise that or model.tensorParallelSize" (int64 $model.maxLen) $prompt $weights $share $gpu $types $origin -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -71,6 +71,36 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The fewest pods that a component is to have; empty when an autoscaler of the user's own says it. */}}
+{{- define "dpd.validate.fewest" -}}
+{{- $scaling := (include "dpd.values" . | fromJson).autoscaling -}}
+{{- $replicas := (index .root.Values .component).replicas -}}
+{{- if eq $scaling.type "keda" -}}
+{{- int64 $scaling.minReplicas -}}
+{{- else if eq $scaling.type "hpa" -}}
+{{- int64 $scaling.minReplicas | max 1 -}}
+{{- else if not (or (include "dpd.autoscaled" .) (kindIs "invalid" $replicas)) -}}
+{{- int64 $replicas -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A router is ready only while engines of both roles answer that it needs. A release with no engines at all sleeps on purpose. */}}
+{{- define "dpd.validate.awake" -}}
+{{- $router := .root.Values.router -}}
+{{- $fewest := dict -}}
+{{- range $component := list "prefill" "decode" "router" -}}
+{{- $_ := set $fewest $component (include "dpd.validate.fewest" (dict "root" $.root "component" $component)) -}}
+{{- end -}}
+{{- $none := and (eq (get $fewest .component) "0") (or (ne $fewest.prefill "0") (ne $fewest.decode "0")) -}}
+{{- $needed := not (and (eq .component "prefill") (eq $router.mode "never")) -}}
+{{- if and $none $needed (ne $fewest.router "0") (not (get $router.engines .component)) -}}
+{{- $key := printf "%sreplicas" .at -}}
+{{- if include "dpd.autoscaled" . }}{{ $key = printf "%sautoscaling.minReplicas" (include "dpd.validate.at" (merge (dict "key" "autoscaling") .)) }}{{ end -}}
+{{- $other := eq .component "prefill" | ternary "router.mode to never, " "" -}}
+{{- printf "\n- %s: 0, but the router is ready only while a %s engine answers, so without one it serves nothing; set it to 1 or more, %sor router.engines.%s to engines of elsewhere" $key .component $other .component -}}
+{{- end -}}
+{{- end -}}
+
 {{/* "yes" when the router's container asks for CPU; a limit alone is a request too. */}}
 {{- define "dpd.validate.cpu" -}}
 {{- $resources := (include "dpd.values" . | fromJson).resources | default dict -}}
