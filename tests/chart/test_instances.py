@@ -24,11 +24,25 @@ WHOLE_NODES: dict[str, tuple[int, int, int, str, str, str, str]] = {
     "p5en.48xlarge": (8, 144384, 16, "96", "1433Gi", "128Gi", "5120Mi"),
     "p6-b200.48xlarge": (8, 183359, 8, "96", "1433Gi", "128Gi", "5120Mi"),
     "p6-b300.48xlarge": (8, 275040, 16, "96", "2867Gi", "256Gi", "5120Mi"),
+    "g5.xlarge": (1, 22888, 0, "2", "11Gi", "1Gi", ""),
+    "g5.2xlarge": (1, 22888, 0, "4", "22Gi", "2Gi", ""),
+    "g5.4xlarge": (1, 22888, 0, "8", "44Gi", "4Gi", ""),
+    "g5.8xlarge": (1, 22888, 1, "16", "89Gi", "8Gi", ""),
+    "g5.12xlarge": (4, 22888, 1, "24", "134Gi", "12Gi", ""),
+    "g5.16xlarge": (1, 22888, 1, "32", "179Gi", "16Gi", ""),
+    "g5.24xlarge": (4, 22888, 1, "48", "268Gi", "24Gi", ""),
+    "g5.48xlarge": (8, 22888, 1, "96", "537Gi", "48Gi", ""),
+    "g6.xlarge": (1, 22888, 0, "2", "11Gi", "1Gi", ""),
+    "g6.2xlarge": (1, 22888, 0, "4", "22Gi", "2Gi", ""),
+    "g6.4xlarge": (1, 22888, 0, "8", "44Gi", "4Gi", ""),
     "g6.8xlarge": (1, 22888, 1, "16", "89Gi", "8Gi", ""),
     "g6.12xlarge": (4, 22888, 1, "24", "134Gi", "12Gi", ""),
     "g6.16xlarge": (1, 22888, 1, "32", "179Gi", "16Gi", ""),
     "g6.24xlarge": (4, 22888, 1, "48", "268Gi", "24Gi", ""),
     "g6.48xlarge": (8, 22888, 1, "96", "537Gi", "48Gi", ""),
+    "g6e.xlarge": (1, 45776, 0, "2", "22Gi", "2Gi", ""),
+    "g6e.2xlarge": (1, 45776, 0, "4", "44Gi", "4Gi", ""),
+    "g6e.4xlarge": (1, 45776, 0, "8", "89Gi", "8Gi", ""),
     "g6e.8xlarge": (1, 45776, 1, "16", "179Gi", "16Gi", ""),
     "g6e.12xlarge": (4, 45776, 1, "24", "268Gi", "24Gi", ""),
     "g6e.16xlarge": (1, 45776, 1, "32", "358Gi", "32Gi", ""),
@@ -66,8 +80,11 @@ def values(instance: str, ranks: int) -> Values:
 def check(
     helm: Helm, ranks: int, given: Values, efa: int, cpu: str, memory: str, shm: str, huge: str
 ) -> None:
+    if not efa:
+        given["kvTransfer"]["backend"] = "UCX"
     manifests = helm.render(given)
-    devices: dict[str, Any] = {"nvidia.com/gpu": ranks, "vpc.amazonaws.com/efa": efa}
+    devices: dict[str, Any] = {"nvidia.com/gpu": ranks}
+    devices |= {"vpc.amazonaws.com/efa": efa} if efa else {}
     devices |= {"hugepages-2Mi": huge} if huge else {}
     for role in ("prefill", "decode"):
         container = manifests.container(role)

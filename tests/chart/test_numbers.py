@@ -100,7 +100,11 @@ def test_a_threshold_that_is_no_whole_number_is_refused_by_name(
 def test_every_other_number_keeps_its_digits(helm: Helm) -> None:
     manifests = helm.render(
         {
-            "model": {"hashSeed": 4294967295, "maxLen": 100000000, "shape": {"layers": 1, "weightBytes": 1}},
+            "model": {
+                "hashSeed": 4294967295,
+                "maxLen": 100000000,
+                "shape": {"layers": 1, "weightBytes": 1},
+            },
             "router": {
                 "threshold": 99999999,
                 "timeouts": {"connectSeconds": 0.25, "idleSeconds": 86400},

@@ -117,18 +117,19 @@ decode:
     ),
     "instances that the chart does not know": Wrong(
         """
-# The A10G nodes that we have already
+# The T4 nodes that we have already
 model:
   name: meta-llama/Llama-3.1-8B-Instruct
   tensorParallelSize: 1
-instanceTypes: [g5.12xlarge]
+instanceTypes: [g4dn.12xlarge]
 kvTransfer:
   backend: UCX
 """,
         "instanceTypes: ",
-        "g5.12xlarge ",
-        "is not in files/instances.yaml, so its number of nvidia.com/gpu is not known",
-        'set engines.resources.limits."nvidia.com/gpu" by hand, or choose of g6.12xlarge',
+        "g4dn.12xlarge ",
+        "is not in files/instances.yaml, so what a node has is not known",
+        'set engines.resources.limits."nvidia.com/gpu" by hand, with engines.resources.requests '
+        "(cpu, memory) and engines.shm.size, or choose of g5.12xlarge",
     ),
     "weights in a bucket, but the source left as it is": Wrong(
         """
@@ -142,6 +143,88 @@ model:
         '"our-weights"',
         "is not used, since model.source.type is huggingFace",
         "set that to s3, or remove it",
+    ),
+    "a small instance, and KV over EFA": Wrong(
+        """
+# The cheapest node with an L40S
+model:
+  name: Qwen/Qwen3-8B
+  tensorParallelSize: 1
+instanceTypes: [g6e.2xlarge]
+""",
+        "kvTransfer.backend: ",
+        "LIBFABRIC ",
+        "moves KV over EFA, which g6e.2xlarge does not have",
+        "set it to UCX, or choose other instanceTypes",
+    ),
+    "a long context that the GPU does not hold beside the weights": Wrong(
+        """
+# 131072 tokens x 64 layers x 2 x 8 heads x 128 x 2 bytes
+model:
+  name: Qwen/Qwen3-32B
+  maxLen: 131072
+  tensorParallelSize: 1
+instanceTypes: [ml.p5e.48xlarge]
+engines:
+  args: [--gpu-memory-utilization=0.6]
+kvTransfer:
+  bufferSize: 34359738368
+""",
+        "model.maxLen: ",
+        "131072 ",
+        "tokens have 34359738368 bytes of KV on each GPU, which with 65524246528 bytes of weights "
+        "is more than vLLM's own 0.6 of the 151397597184",
+        "lower it, or raise that or model.tensorParallelSize",
+    ),
+    "no prefillers for now": Wrong(
+        """
+prefill:
+  replicas: 0
+""",
+        "prefill.replicas: ",
+        "0,",
+        "the router is ready only while a prefill engine answers, so without one it serves nothing",
+        "set it to 1 or more, router.mode to never, or router.engines.prefill",
+    ),
+    "a smaller router": Wrong(
+        """
+router:
+  resources:
+    limits:
+      memory: 768Mi
+""",
+        "router.resources: ",
+        "memory ",
+        "is 1Gi in requests and 768Mi in limits, but a request is at most its limit",
+        "lower that, or raise the limit",
+    ),
+    "both roles on one node that has room for one": Wrong(
+        """
+# One p5 for a first try
+kvTransfer:
+  backend: UCX
+placement:
+  sameNode: true
+  separateNodes: false
+""",
+        "placement.sameNode: ",
+        "true,",
+        "1 prefill and 1 decode engines ask for 16 GPUs, more than the 8 of one ml.p5.48xlarge",
+        "lower model.tensorParallelSize or the numbers of engines",
+    ),
+    "weights from a claim, and a tokenizer from Hugging Face": Wrong(
+        """
+model:
+  name: our-llama
+  tokenizer: meta-llama/Llama-3.3-70B-Instruct
+  source:
+    type: pvc
+    pvc: {claimName: weights}
+""",
+        "model.tokenizer: ",
+        '"meta-llama/Llama-3.3-70B-Instruct" ',
+        "is of Hugging Face, but model.source.type is pvc",
+        "set it to a folder in the containers, or leave it empty",
     ),
     "a fixed number and an autoscaler": Wrong(
         """

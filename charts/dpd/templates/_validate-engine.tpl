@@ -16,6 +16,8 @@
 {{- $catalogue := .root.Files.Get "files/instances.yaml" | fromYaml -}}
 {{- $types := .root.Values.instanceTypes -}}
 {{- $limit := printf "engines.resources.limits.\"%s\"" .device -}}
+{{- $missing := list -}}
+{{- range .missing }}{{ $missing = append $missing (printf "engines.resources.limits.\"%s\"" .) }}{{ end -}}
 {{- $unknown := list -}}
 {{- $counts := list -}}
 {{- range $types -}}
@@ -23,7 +25,7 @@
 {{- if not $type }}{{ $unknown = append $unknown . }}{{ else }}{{ $counts = append $counts (get $type $.count) }}{{ end -}}
 {{- end -}}
 {{- if $unknown -}}
-{{- printf "\n- instanceTypes: %s is not in files/instances.yaml, so its number of %s is not known; set %s by hand, or choose of %s" (join ", " $unknown) .device $limit (keys $catalogue | sortAlpha | join ", ") -}}
+{{- printf "\n- instanceTypes: %s is not in files/instances.yaml, so what a node has is not known; set %s by hand, with engines.resources.requests (cpu, memory) and engines.shm.size, or choose of %s" (join ", " $unknown) (join " and " $missing) (keys $catalogue | sortAlpha | join ", ") -}}
 {{- else if has nil $counts -}}
 {{- printf "\n- instanceTypes: no one number of %s is known for %s; set %s" .device (join ", " $types) $limit -}}
 {{- else -}}
@@ -42,6 +44,7 @@
 {{- $devices := dict "nvidia.com/gpu" "gpus" -}}
 {{- if eq $values.kvTransfer.backend "LIBFABRIC" }}{{ $_ := set $devices "vpc.amazonaws.com/efa" "efa" }}{{ end -}}
 {{- $unknown := list -}}
+{{- range $name, $count := $devices }}{{ if and $types (not (or (hasKey $instance $count) (hasKey $given $name))) }}{{ $unknown = append $unknown $name }}{{ end }}{{ end -}}
 {{- range $name, $count := $devices -}}
 {{- $asked := get $resources.limits $name | int64 -}}
 {{- if hasKey $instance $count -}}
@@ -49,15 +52,16 @@
 {{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $asked $name (get $instance $count) (join ", " $types) -}}
 {{- end -}}
 {{- else if and $types (not (hasKey $given $name)) -}}
-{{- $unknown = append $unknown $name -}}
-{{- include "dpd.validate.instance" (dict "root" $.root "device" $name "count" $count) -}}
+{{- include "dpd.validate.instance" (dict "root" $.root "device" $name "count" $count "missing" $unknown) -}}
 {{- end -}}
 {{- end -}}
 {{- $gpus := get $resources.limits "nvidia.com/gpu" | int64 -}}
 {{- if not (or $gpus $resources.claims $unknown (ne $values.kvTransfer.bufferDevice "cuda")) -}}
 {{- printf "\n- kvTransfer.bufferDevice: cuda, but a %s pod asks for no nvidia.com/gpu; set instanceTypes or engines.resources.limits, or bufferDevice to cpu" .component -}}
 {{- end -}}
-{{- if not (or (get $resources.limits "vpc.amazonaws.com/efa") $resources.claims (has "vpc.amazonaws.com/efa" $unknown) (ne $values.kvTransfer.backend "LIBFABRIC")) -}}
+{{- if and (hasKey $devices "vpc.amazonaws.com/efa") (eq (toString $instance.efa) "0") -}}
+{{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, which %s does not have; set it to UCX, or choose other instanceTypes" (join ", " $types) -}}
+{{- else if not (or (get $resources.limits "vpc.amazonaws.com/efa") $resources.claims (has "vpc.amazonaws.com/efa" $unknown) (ne $values.kvTransfer.backend "LIBFABRIC")) -}}
 {{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, but a %s pod asks for no vpc.amazonaws.com/efa; set instanceTypes or engines.resources.limits, or backend to UCX" .component -}}
 {{- end -}}
 {{- range $name, $amount := $resources.limits -}}
@@ -87,6 +91,10 @@
 {{- end -}}
 {{- if and (gt (int64 $model.pipelineParallelSize) 1) (include "dpd.model.shape" .root | fromJson).mla -}}
 {{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" (int64 $model.pipelineParallelSize) -}}
+{{- end -}}
+{{- $servers := include "dpd.args.value" (dict "role" . "flag" "--api-server-count") -}}
+{{- if and (ne (include "dpd.nodes" .) "1") $servers -}}
+{{- printf "\n- engines.args: --api-server-count is %s on %s, but of an engine over %s nodes vLLM takes it on the first only, so that the others would not start; remove it" $servers .component (include "dpd.nodes" .) -}}
 {{- end -}}
 {{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
 {{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}

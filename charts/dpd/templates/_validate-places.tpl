@@ -34,6 +34,12 @@
 {{- if and (ne $source.type "huggingFace") .Values.model.revision -}}
 {{- printf "\n- model.revision: %q is of Hugging Face, but model.source.type is %s; remove it" .Values.model.revision $source.type -}}
 {{- end -}}
+{{- $tokenizer := .Values.model.tokenizer -}}
+{{- $online := eq $source.type "huggingFace" -}}
+{{- range list .Values.engines .Values.prefill .Values.decode .Values.router }}{{ range .env }}{{ if eq .name "HF_HUB_OFFLINE" }}{{ $online = true }}{{ end }}{{ end }}{{ end -}}
+{{- if not (or $online (empty $tokenizer) (hasPrefix "/" $tokenizer)) -}}
+{{- printf "\n- model.tokenizer: %q is of Hugging Face, but model.source.type is %s, with which pods fetch nothing from there; set it to a folder in the containers, or leave it empty if the model's folder (%s) has the tokenizer" $tokenizer $source.type (include "dpd.model.path" .) -}}
+{{- end -}}
 {{- if and (eq $source.type "image") (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- printf "\n- model.source.type: image volumes came with Kubernetes 1.31, this is %s; choose another source" .Capabilities.KubeVersion.Version -}}
 {{- end -}}

@@ -4,7 +4,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 */}}
 {{- define "dpd.validate" -}}
 {{- $problems := "" -}}
-{{- range list "names" "ports" "times" "agreement" "placement" "source" "cache" "accounts" "replicas" "exposure" -}}
+{{- range list "names" "ports" "times" "agreement" "placement" "room" "source" "cache" "accounts" "replicas" "exposure" -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $) -}}
 {{- end -}}
 {{- range $component := list "" "engines" "prefill" "decode" "router" -}}
@@ -12,7 +12,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $at := empty $component | ternary "" (printf "%s." $component) -}}
 {{- $scope := dict "root" $ "component" $component "values" $values "at" $at -}}
 {{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" -}}
-{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "handlers" "contexts" "stopping" "scaling" "budget") }}{{ end -}}
+{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "amounts" "handlers" "contexts" "stopping" "scaling" "budget") }}{{ end -}}
 {{- if has $component (list "prefill" "decode") }}{{ $checks = concat $checks (list "resources" "nodes" "memory" "awake") }}{{ end -}}
 {{- range $checks -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $scope) -}}
