@@ -197,7 +197,11 @@ TRIALS: dict[str, dict[str, Trial]] = {
             True,
             TOGETHER,
             "kubernetes.io/hostname",
-            {"placement": {"separateNodes": False}, "kvTransfer": {"backend": "UCX"}},
+            {
+                "placement": {"separateNodes": False},
+                "kvTransfer": {"backend": "UCX"},
+                "model": {"tensorParallelSize": 4},
+            },
         ),
         "placement.networkNodeLayer": Trial(3, TOGETHER, "topology.k8s.aws/network-node-layer-3"),
         "kvTransfer.bufferSize": Trial(6442450944, "config pd_buffer_size"),

@@ -56,7 +56,7 @@ def test_flags_that_the_chart_does_not_take_are_values_or_named_with_its_own_rea
 ) -> None:
     values = {
         "--served-model-name": ("servedName", "name"),
-        "--tokenizer": ("tokenizer", "someone/tokens"),
+        "--tokenizer": ("tokenizer", "/tokens"),
         "--max-model-len": ("maxLen", 8192),
         "--dtype": ("dtype", "bfloat16"),
         "--tensor-parallel-size": ("tensorParallelSize", 4),

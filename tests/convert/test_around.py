@@ -156,7 +156,12 @@ def test_one_time_stands_for_two(
         scaling["scaleDownStabilizationTime"] = down
     if cooldown is not None:
         scaling["cooldownPeriod"] = cooldown
-    spec["pdSpec"]["autoScalingSpec"] = {"prefillAutoScaling": scaling}
+    # The chart takes none of one role only where the other has none either.
+    other_role = {"minReplicaCount": fewest, "prometheusTrigger": LATENCY}
+    spec["pdSpec"]["autoScalingSpec"] = {
+        "prefillAutoScaling": scaling,
+        "decodingAutoScaling": other_role,
+    }
     converted = convert()
     rendered = helm.render(converted.text).one("ScaledObject", "-prefill")["spec"]
     assert rendered["cooldownPeriod"] == taken

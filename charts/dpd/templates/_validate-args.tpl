@@ -49,9 +49,13 @@
 {{- if $flag }}{{ $_ := set $values $flag $value }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- range $flag, $_ := $facts.agree -}}
+{{- range $flag, $unsaid := $facts.agree -}}
 {{- $prefill := get $given.prefill $flag -}}
 {{- $decode := get $given.decode $flag -}}
+{{- with get $facts.agreeAnyway $flag -}}
+{{- if regexMatch . $prefill }}{{ $prefill = $unsaid }}{{ end -}}
+{{- if regexMatch . $decode }}{{ $decode = $unsaid }}{{ end -}}
+{{- end -}}
 {{- if ne $prefill $decode -}}
 {{- printf "\n- engines.args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in engines.args" $flag $prefill $decode -}}
 {{- end -}}
