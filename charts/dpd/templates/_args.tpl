@@ -12,7 +12,8 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 
 {{/* A list of arguments as JSON {"groups": [{flag, name, items}], "stray": […]}: a flag with the values that follow it. */}}
 {{- define "dpd.args.groups" -}}
-{{- $facts := .root.Files.Get "files/flags.yaml" | fromYaml -}}
+{{- include "dpd.facts" .root -}}
+{{- $facts := .root.facts.flags -}}
 {{- $groups := list -}}
 {{- $stray := list -}}
 {{- range $item := .args -}}
@@ -40,10 +41,9 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- if hasKey .flags .name }}{{ .name }}{{ else }}{{ $found }}{{ end -}}
 {{- end -}}
 
-{{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's; kept as .mergedArgs. */}}
+{{/* The user's arguments of a role as JSON {"groups": […]}: the shared ones that the role does not set, then the role's. */}}
 {{- define "dpd.args.merged" -}}
-{{- if not (hasKey . "mergedArgs") }}{{ $_ := set . "mergedArgs" (include "dpd.args.merge" .) }}{{ end -}}
-{{- .mergedArgs -}}
+{{- include "dpd.kept" (merge (dict "of" "dpd.args.merge") .) -}}
 {{- end -}}
 
 {{- define "dpd.args.merge" -}}
@@ -60,7 +60,8 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 
 {{/* Which of .flags, a part of files/flags.yaml, a role's arguments hold, as JSON {"flags": […]}. */}}
 {{- define "dpd.args.present" -}}
-{{- $flags := index (.root.Files.Get "files/flags.yaml" | fromYaml) .flags -}}
+{{- include "dpd.facts" .root -}}
+{{- $flags := index .root.facts.flags .flags -}}
 {{- $found := list -}}
 {{- range (include "dpd.args.merged" . | fromJson).groups -}}
 {{- with include "dpd.args.owned" (dict "name" .name "flags" $flags) }}{{ $found = append $found . }}{{ end -}}

@@ -46,7 +46,8 @@ What prefill and decode must have alike, as 12 hex digits. A router pairs only e
 an upgrade no decoder reads KV of another model, image or layout.
 */}}
 {{- define "dpd.revision" -}}
-{{- $flags := (.Files.Get "files/flags.yaml" | fromYaml).agree -}}
+{{- include "dpd.facts" . -}}
+{{- $flags := .facts.flags.agree -}}
 {{- $alike := dict "model" (omit .Values.model "servedName" "maxLen" "shape") "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
 {{- range $component := list "prefill" "decode" -}}
 {{- $role := dict "root" $ "component" $component -}}

@@ -1,18 +1,18 @@
 {{/*
 What one node of the chosen instance types has, as JSON: see files/instances.yaml. GPUs and EFA devices on which the types
-differ are left out; of everything else the least counts. Kept with the component, as .instance.
+differ are left out; of everything else the least counts.
 */}}
 {{- define "dpd.instance" -}}
-{{- if not (hasKey . "instance") }}{{ $_ := set . "instance" (include "dpd.instance.facts" .root) }}{{ end -}}
-{{- .instance -}}
+{{- include "dpd.kept" (merge (dict "of" "dpd.instance.facts") .) -}}
 {{- end -}}
 
 {{- define "dpd.instance.facts" -}}
-{{- $catalogue := .Files.Get "files/instances.yaml" | fromYaml -}}
+{{- include "dpd.facts" .root -}}
+{{- $catalogue := .root.facts.instances -}}
 {{- $out := dict -}}
 {{- range $fact := list "gpus" "efa" "gpuMiB" "vcpus" "memoryGiB" "hugepagesMiB" -}}
 {{- $seen := list -}}
-{{- range $.Values.instanceTypes -}}
+{{- range $.root.Values.instanceTypes -}}
 {{- $seen = append $seen (get (get $catalogue (trimPrefix "ml." .) | default dict) $fact) -}}
 {{- end -}}
 {{- $seen = uniq $seen -}}

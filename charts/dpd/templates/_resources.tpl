@@ -38,6 +38,10 @@ Resources of an engine's container as JSON: what the instance type gives, and wh
 is asked for, it is the request too, as Kubernetes has it; the instance's request could be above it.
 */}}
 {{- define "dpd.resources" -}}
+{{- include "dpd.kept" (merge (dict "of" "dpd.resources.merge") .) -}}
+{{- end -}}
+
+{{- define "dpd.resources.merge" -}}
 {{- $given := include "dpd.resources.given" . | fromJson -}}
 {{- $derived := include "dpd.instance.resources" . | fromJson -}}
 {{- range $name, $amount := $given.limits -}}

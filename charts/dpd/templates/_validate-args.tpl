@@ -1,7 +1,8 @@
 {{/* The part of dpd.validate that knows vLLM's arguments. */}}
 
 {{- define "dpd.validate.args" -}}
-{{- $facts := .root.Files.Get "files/flags.yaml" | fromYaml -}}
+{{- include "dpd.facts" .root -}}
+{{- $facts := .root.facts.flags -}}
 {{- $parsed := include "dpd.args.groups" (dict "root" .root "args" .values.args) | fromJson -}}
 {{- $key := printf "%sargs" .at -}}
 {{- range $parsed.stray }}{{ printf "\n- %s: %q belongs to no flag; write --flag=value (the model is model.name)" $key . }}{{ end -}}
@@ -39,7 +40,8 @@
 
 {{/* Flags that must be equal on both roles; of a JSON flag, the whole and then its parts. */}}
 {{- define "dpd.validate.agreement" -}}
-{{- $facts := .Files.Get "files/flags.yaml" | fromYaml -}}
+{{- include "dpd.facts" . -}}
+{{- $facts := .facts.flags -}}
 {{- $given := dict "prefill" (deepCopy $facts.agree) "decode" (deepCopy $facts.agree) -}}
 {{- range $component, $values := $given -}}
 {{- range (include "dpd.args.merged" (dict "root" $ "component" $component) | fromJson).groups -}}

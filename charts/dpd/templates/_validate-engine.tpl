@@ -13,7 +13,8 @@
 
 {{/* Why the instance types do not say how many of a device there are. */}}
 {{- define "dpd.validate.instance" -}}
-{{- $catalogue := .root.Files.Get "files/instances.yaml" | fromYaml -}}
+{{- include "dpd.facts" .root -}}
+{{- $catalogue := .root.facts.instances -}}
 {{- $types := .root.Values.instanceTypes -}}
 {{- $limit := printf "engines.resources.limits.\"%s\"" .device -}}
 {{- $missing := list -}}

@@ -2,7 +2,8 @@
 
 {{/* Numbers of the model, as JSON: those of files/models.yaml with model.shape over them. */}}
 {{- define "dpd.model.shape" -}}
-{{- $known := .Files.Get "files/models.yaml" | fromYaml -}}
+{{- include "dpd.facts" . -}}
+{{- $known := .facts.models -}}
 {{- include "dpd.overlay" (list (get $known .Values.model.name | default dict) .Values.model.shape) -}}
 {{- end -}}
 

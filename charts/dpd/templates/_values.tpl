@@ -2,11 +2,26 @@
 The values of a component as JSON: those of a role laid over those of engines. Maps merge by key, and null removes;
 env, volumes, claims and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
 Arguments and resources have rules of their own: see _args.tpl and _resources.tpl.
-Many ask for them, so they are kept with the component, as .merged.
 */}}
 {{- define "dpd.values" -}}
-{{- if not (hasKey . "merged") }}{{ $_ := set . "merged" (include "dpd.values.merge" .) }}{{ end -}}
-{{- .merged -}}
+{{- include "dpd.kept" (merge (dict "of" "dpd.values.merge") .) -}}
+{{- end -}}
+
+{{/* What the template .of says of a component. Many ask for it, so it is worked out once for a render and kept with the root. */}}
+{{- define "dpd.kept" -}}
+{{- $key := printf "%s of %s" .of .component -}}
+{{- if not (hasKey .root "kept") }}{{ $_ := set .root "kept" dict }}{{ end -}}
+{{- if not (hasKey .root.kept $key) }}{{ $_ := set .root.kept $key (include .of .) }}{{ end -}}
+{{- get .root.kept $key -}}
+{{- end -}}
+
+{{/* The chart's own facts, files/*.yaml, as .facts of the root: parsed once for a render. */}}
+{{- define "dpd.facts" -}}
+{{- if not (hasKey . "facts") -}}
+{{- $facts := dict -}}
+{{- range $name := list "flags" "instances" "models" }}{{ $_ := set $facts $name ($.Files.Get (printf "files/%s.yaml" $name) | fromYaml) }}{{ end -}}
+{{- $_ := set . "facts" $facts -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "dpd.values.merge" -}}
