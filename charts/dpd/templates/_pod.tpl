@@ -76,6 +76,22 @@ automountServiceAccountToken: false
 {{- toJson $strategy -}}
 {{- end -}}
 
+{{/*
+Hooks of a component's container, as JSON. A sleep of 0 is left out, which Kubernetes refuses before 1.33. The pods that follow
+an engine's first wait for it instead: without them its requests could not end.
+*/}}
+{{- define "dpd.lifecycle" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $hooks := $values.lifecycle | default dict -}}
+{{- if eq (dig "preStop" "sleep" "seconds" 1 $hooks | int64) 0 }}{{ $hooks = omit $hooks "preStop" }}{{ end -}}
+{{- if and (eq (.part | default "") "worker") (or $hooks.preStop $values.drainSeconds) -}}
+{{- $python := printf "%spython3" (include "dpd.image" . | fromJson).bin -}}
+{{- $port := include "dpd.args.value" (dict "role" . "flag" "--master-port") | default "29501" -}}
+{{- $_ := set $hooks "preStop" (dict "exec" (dict "command" (list $python "-m" "dpd_vllm.following" $port))) -}}
+{{- end -}}
+{{- toJson $hooks -}}
+{{- end -}}
+
 {{/* The probes of a component's container; a router that speaks HTTPS is asked by it, and its certificate is not checked. */}}
 {{- define "dpd.probes" -}}
 {{- $values := include "dpd.values" . | fromJson -}}
