@@ -59,15 +59,6 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "dpd.validate.contexts" -}}
-{{- range $key := list "podSecurityContext" "securityContext" -}}
-{{- $profile := (include "dpd.context" (merge (dict "key" $key) $) | fromJson).seccompProfile -}}
-{{- if and (kindIs "map" $profile) (not (hasKey $profile "type")) -}}
-{{- printf "\n- %s.seccompProfile.type: missing, but Kubernetes needs it; set it, or seccompProfile to null" $key -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Service accounts that the chart makes; two cannot have one name. */}}
 {{- define "dpd.validate.accounts" -}}
 {{- $made := dict -}}

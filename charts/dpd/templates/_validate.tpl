@@ -11,8 +11,8 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $values := ternary $.Values (get $.Values $component) (empty $component) -}}
 {{- $at := empty $component | ternary "" (printf "%s." $component) -}}
 {{- $scope := dict "root" $ "component" $component "values" $values "at" $at -}}
-{{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" -}}
-{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "handlers" "contexts" "stopping" "scaling" "budget") }}{{ end -}}
+{{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" "twice" -}}
+{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "handlers" "contexts" "strategy" "stopping" "scaling" "budget") }}{{ end -}}
 {{- if has $component (list "prefill" "decode") }}{{ $checks = concat $checks (list "resources" "nodes" "memory") }}{{ end -}}
 {{- range $checks -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $scope) -}}
