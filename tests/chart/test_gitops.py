@@ -43,6 +43,23 @@ def test_a_parameter_of_the_example_arrives(helm: Helm) -> None:
     assert routing["routing"] == {"mode": "threshold", "threshold": 2048}
 
 
+@pytest.mark.parametrize("file", ["llama-3.3-70b.yaml", "qwen.yaml"])
+def test_a_release_of_the_set_may_be_named_after_any_file(
+    helm4: Helm, tmp_path: Path, file: str
+) -> None:
+    """Argo CD's functions here are Helm's, too; filenameNormalized leaves a-z, 0-9, - and dots."""
+    example = yaml.safe_load((ROOT / "values/argocd/applicationset.yaml").read_text("utf-8"))
+    name = example["spec"]["template"]["metadata"]["name"].replace(".path.", ".Values.path.")
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: names, version: 0.1.0}", "utf-8")
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "name.yaml").write_text(f"name: {name}", "utf-8")
+    command = [BIN / "helm4", "template", tmp_path, "--set-string"]
+    value = f"path.filenameNormalized={file}"
+    done = subprocess.run([*command, value], capture_output=True, text=True, check=True)
+    release = yaml.safe_load(done.stdout)["name"]
+    assert helm4.render(None, release=release).one("Service", "-router")
+
+
 def commands() -> list[str]:
     """The commands of the chart's README."""
     text = (CHART / "README.md").read_text(encoding="utf-8")
