@@ -109,6 +109,9 @@ ENGINES = {
     "engines.resources": Trial(
         {"requests": {"memory": "900Gi"}}, "container resources.requests.memory", "900Gi"
     ),
+    "engines.resourceClaims": Trial(
+        [{"name": "c", "resourceClaimName": "c"}], "pod resourceClaims"
+    ),
     "engines.shm.size": Trial("9Gi", "pod volumes.*.emptyDir.sizeLimit"),
     "engines.volumes": Trial([SCRATCH], "pod volumes.*", SCRATCH),
     "engines.volumeMounts": Trial(
