@@ -21,6 +21,12 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "dpd.validate.pullSecrets" -}}
+{{- range .Values.imagePullSecrets }}{{ if kindIs "string" . -}}
+{{- printf "\n- imagePullSecrets: %q is a name alone, but Kubernetes takes maps; write it as {name: %s}" . . -}}
+{{- end }}{{ end -}}
+{{- end -}}
+
 {{- define "dpd.validate.env" -}}
 {{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
 {{- $seen := list -}}

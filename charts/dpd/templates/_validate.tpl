@@ -4,7 +4,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 */}}
 {{- define "dpd.validate" -}}
 {{- $problems := "" -}}
-{{- range list "names" "ports" "times" "agreement" "placement" "source" "cache" "accounts" "replicas" "exposure" -}}
+{{- range list "names" "pullSecrets" "ports" "times" "agreement" "placement" "source" "cache" "accounts" "replicas" "exposure" -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $) -}}
 {{- end -}}
 {{- range $component := list "" "engines" "prefill" "decode" "router" -}}
