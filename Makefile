@@ -37,6 +37,7 @@ lock:  ## rewrite ci/pins/*.txt after changing a version in ci/pins/*.in
 install:  ## only install what demo and test need
 	@ci/install test
 
+# Not over several nodes: on a CPU, stages of a pipeline after the first fail in vLLM 0.32 itself, with any model.
 test-next:  ## the engine tests with the newer pair: vLLM 0.32 and LMCache 0.5, on one node each
 	@ci/install test
 	@ci/install next

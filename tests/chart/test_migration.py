@@ -85,6 +85,8 @@ def values_of(token: str, trial: Trial) -> Values:
     return merged(trial.beside, nested(key, yaml.safe_load(value) if value else trial.value))
 
 
+HPA: Values = {"engines": {"autoscaling": {"type": "hpa", "inFlightTokens": 1000}}}
+EXTERNAL = "HorizontalPodAutoscaler spec.metrics.*.external.metric.selector.matchLabels"
 KEDA: Values = {"engines": {"autoscaling": {"type": "keda"}}, "prometheusAddress": "http://p"}
 PVC: Values = {"model": {"source": {"type": "pvc", "pvc": {"claimName": "claim"}}}}
 OCI: Values = {"model": {"source": {"type": "image", "image": {"reference": "r/m:1"}}}}
@@ -106,6 +108,9 @@ ENGINES = {
     "engines.envFrom": Trial([{"secretRef": {"name": "s"}}], "container envFrom"),
     "engines.resources": Trial(
         {"requests": {"memory": "900Gi"}}, "container resources.requests.memory", "900Gi"
+    ),
+    "engines.resourceClaims": Trial(
+        [{"name": "c", "resourceClaimName": "c"}], "pod resourceClaims"
     ),
     "engines.shm.size": Trial("9Gi", "pod volumes.*.emptyDir.sizeLimit"),
     "engines.volumes": Trial([SCRATCH], "pod volumes.*", SCRATCH),
@@ -387,7 +392,8 @@ DONE: dict[str, tuple[Values, str, Any]] = {
         "container args.*",
         "--otlp-traces-endpoint=http://o:4317",
     ),
-    "`decode.monitoring.podmonitor`": ({}, "container ports.*.name", "http"),
+    "`serviceMonitor`": (HPA, f"{EXTERNAL}.service", "demo-dpd-router"),
+    "`decode.monitoring.podmonitor`": ({}, "Service spec.ports.*.name", "http"),
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase as fnmatch
 from typing import Any
 
 import pytest
@@ -25,6 +27,10 @@ FSX = {
     "mountName": "abcdefgh",
 }
 S3 = {"bucket": "weights", "region": "us-west-2"}
+# A file that changed is fetched even if its size did not; one that is gone goes.
+SYNC = ["aws", "s3", "sync", "--only-show-errors", "--exact-timestamps", "--delete"]
+# Of "s3://weights", so that no other bucket's copy is mixed with it.
+FOLDER = hashlib.sha256(b"s3://weights").hexdigest()[:8]
 # Where in the claim's volume a test does not look at its name.
 CLAIM = "<the chart's claim>"
 
@@ -40,6 +46,7 @@ class Case:
     mount: dict[str, Any] | None = field(default_factory=lambda: READ_ONLY)
     # The router's, where it is another.
     router_volume: Any = "the same"
+    router_mount: dict[str, Any] | None = None
 
 
 CASES: dict[str, Case] = {
@@ -62,7 +69,9 @@ CASES: dict[str, Case] = {
         {"type": "s3", "s3": {**S3, "copyHostPath": "/mnt/nvme/model"}},
         "/model",
         volume={"hostPath": {"path": "/mnt/nvme/model", "type": "Directory"}},
+        mount={**READ_ONLY, "subPath": FOLDER},
         router_volume={"emptyDir": {}},
+        router_mount=READ_ONLY,
     ),
     "S3, mounted": Case(
         {"type": "s3", "path": "llama/70b/", "s3": {**S3, "access": "mount"}},
@@ -152,7 +161,8 @@ def test_pods_mount_the_model_and_may_not_write_to_it(case: Case, manifests: Man
         assert volumes(manifests, component) == ([{"name": "model", **volume}] if volume else [])
         mounts = manifests.container(component)["volumeMounts"]
         found = [mount for mount in mounts if mount["name"] == "model"]
-        assert found == ([case.mount] if volume else [])
+        mount = (component == "router" and case.router_mount) or case.mount
+        assert found == ([mount] if volume else [])
 
 
 def test_no_user_sees_a_container_of_the_copy_unless_there_is_one(
@@ -166,9 +176,15 @@ def test_no_user_sees_a_container_of_the_copy_unless_there_is_one(
 
 def test_a_copy_from_s3_runs_before_the_users_containers(helm4: Helm) -> None:
     source = {"type": "s3", "path": "llama/70b/", "s3": S3}
+    endpoint = {"name": "AWS_ENDPOINT_URL_S3", "value": "https://s3.example"}
+    keys = {"secretRef": {"name": "s3-keys"}}
     values = {
         "model": {"name": NAME, "source": source},
-        "engines": {"initContainers": [{"name": "mine", "image": "x"}]},
+        "engines": {
+            "initContainers": [{"name": "mine", "image": "x"}],
+            "env": [endpoint, {"name": "AWS_MAX_ATTEMPTS", "value": "3"}],
+        },
+        "decode": {"envFrom": [keys]},
     }
     manifests = helm4.render(values)
     copy, mine = manifests.pod("decode")["initContainers"]
@@ -177,13 +193,15 @@ def test_a_copy_from_s3_runs_before_the_users_containers(helm4: Helm) -> None:
         "name": "model-copy",
         "image": "public.ecr.aws/aws-cli/aws-cli:2.31.0",
         "command": [
-            *("aws", "s3", "sync", "--only-show-errors", "s3://weights/llama/70b", "/model"),
-            *("--region", "us-west-2"),
+            *SYNC,
+            *("s3://weights/llama/70b", "/model", "--region", "us-west-2"),
         ],
         "env": [
             {"name": "HOME", "value": "/home/dpd"},
-            {"name": "AWS_MAX_ATTEMPTS", "value": "10"},
+            {"name": "AWS_MAX_ATTEMPTS", "value": "3"},
+            endpoint,
         ],
+        "envFrom": [keys],
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -201,14 +219,41 @@ def test_a_copy_from_s3_runs_before_the_users_containers(helm4: Helm) -> None:
 def test_a_router_copies_no_weights(helm4: Helm) -> None:
     manifests = render(helm4, {"type": "s3", "s3": {"bucket": "weights"}})
     (copy,) = manifests.pod("router")["initContainers"]
-    assert copy["command"][:6] == [
-        *("aws", "s3", "sync", "--only-show-errors", "s3://weights", "/model"),
-    ]
-    flags = copy["command"][6:]
+    assert copy["command"][:8] == [*SYNC, "s3://weights", "/model"]
+    assert copy["env"][-1] == {"name": "AWS_MAX_ATTEMPTS", "value": "10"}
+    flags = copy["command"][8:]
     assert set(flags[::2]) == {"--exclude"}
     assert {"*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf"} <= set(flags[1::2])
     (engine,) = manifests.pod("decode")["initContainers"]
     assert "--exclude" not in engine["command"]
+
+
+def test_each_bucket_and_path_is_copied_to_a_folder_of_its_own_on_the_node(helm4: Helm) -> None:
+    sources: list[Values] = [
+        {"s3": {"bucket": "weights"}},
+        {"s3": {"bucket": "weights"}, "path": "70b"},
+        {"s3": {"bucket": "others"}, "path": "70b"},
+    ]
+    folders = []
+    for source in sources:
+        s3 = {**source["s3"], "copyHostPath": "/mnt/nvme"}
+        manifests = render(helm4, {**source, "type": "s3", "s3": s3})
+        (copy,) = manifests.pod("decode")["initContainers"]
+        (written,) = [m for m in copy["volumeMounts"] if m["name"] == "model"]
+        (read,) = [m for m in manifests.container("decode")["volumeMounts"] if m["name"] == "model"]
+        # The copy makes the folder itself: one that the kubelet makes is root's.
+        assert written == {"name": "model", "mountPath": "/model"}
+        assert copy["command"][7] == f"/model/{read['subPath']}"
+        # Half a file of another pod's copy there stays; nothing of a model has such a name.
+        excluded = copy["command"][9::2]
+        kept = ["a.safetensors", "a.safetensors.index.json", "b.gguf", "model.bin", "b.json"]
+        assert not any(fnmatch(name, pattern) for name in kept for pattern in excluded)
+        assert any(fnmatch("a-1-of-2.safetensors.a1B2c3D4", pattern) for pattern in excluded)
+        assert read["mountPath"] == manifests.container("decode")["args"][0] == "/model"
+        (routers,) = manifests.pod("router")["initContainers"]
+        assert routers["command"][7] == manifests.config("router")["model"]["tokenizer"] == "/model"
+        folders.append(read["subPath"])
+    assert len({*folders}) == 3
 
 
 def test_a_bucket_is_mounted_by_a_volume_of_the_csi_driver(helm4: Helm) -> None:

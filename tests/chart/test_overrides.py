@@ -208,7 +208,7 @@ TRIALS: dict[str, Trial] = {
         [{"name": "a", "resourceClaimName": "own"}],
     ),
     "securityContext": Trial(
-        {"privileged": True},
+        {"privileged": True, "allowPrivilegeEscalation": None},
         {"privileged": False},
         part(container("securityContext"), "privileged"),
         True,

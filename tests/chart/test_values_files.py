@@ -89,7 +89,9 @@ def test_a_file_takes_the_model_from_its_source(helm4: Helm, name: str) -> None:
         expected = routers if component == "router" and routers else kind
         assert set(volume) == {"name", expected}
         (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "model"]
-        assert mount == {"name": "model", "mountPath": "/model", "readOnly": True}
+        assert mount.items() >= {"mountPath": "/model", "readOnly": True}.items()
+        # A copy on a node's disk is one of several there.
+        assert ("subPath" in mount) == (name == "model-from-s3" and component != "router")
     for role in ("prefill", "decode"):
         args = manifests.container(role)["args"]
         assert args[0] == path

@@ -77,6 +77,17 @@ cache:
         "each would keep its own, on a file system that is read-only",
         "mount a shared one there by prefill.volumes and prefill.volumeMounts",
     ),
+    "the name of a pull secret alone": Wrong(
+        """
+image:
+  repository: registry.example.com/vllm
+imagePullSecrets: [regcred]
+""",
+        "imagePullSecrets: ",
+        '"regcred" ',
+        "is a name alone, but Kubernetes takes maps",
+        "write it as {name: regcred}",
+    ),
     "no engines at night": Wrong(
         """
 prometheusAddress: http://prometheus-server.monitoring

@@ -96,6 +96,7 @@ def test_the_report_names_what_is_not_carried_over_and_how_to_install() -> None:
     carried, left, notes, install = report.split("\n\n")
     assert carried.startswith("Carried over:\n  spec.modelName -> model.name\n")
     assert "  spec.kvCacheSpec.enableL1Cache -> cache.l1.enabled (the default)\n" in carried
+    assert "modelVolumeMount" not in carried
     reasons = left.splitlines()[2::2]
     assert [line for line in left.splitlines()[1::2]] == LEFT.splitlines()
     assert all(len(reason) > 20 and reason.startswith("      ") for reason in reasons)

@@ -147,6 +147,15 @@ def test_nothing_is_said_to_be_carried_over_of_what_is_left_as_a_whole(choice: s
         assert bool(lines) == (other == field)
 
 
+@pytest.mark.parametrize("choice", CHOICES)
+def test_no_field_is_said_to_be_both_carried_over_and_left(choice: str) -> None:
+    """But for lists, of which some items may be left."""
+    carried, left = (part.splitlines()[1:] for part in written(filled(choice))[1].split("\n\n")[:2])
+    named = {line.strip().partition(" -> ")[0] for line in carried}
+    again = {line.strip().partition(": ")[0] for line in left if line.startswith("  spec.")} & named
+    assert again <= {"spec.worker.args", "spec.worker.environmentVariables"}
+
+
 def test_the_table_is_printed_as_markdown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -55,6 +55,16 @@ def test_the_entry_point_leaves_other_engines_alone() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(("asked", "used"), [("fork", "fork"), (None, "spawn")])
+def test_vllm_starts_its_processes_as_the_pod_says(pod: Pod, asked: str | None, used: str) -> None:
+    pod.write("prefill")
+    code = "from dpd_vllm.plugin import register; register(); "
+    code += "from vllm.config import VllmConfig; VllmConfig(); "
+    code += "import os; print(os.environ['VLLM_WORKER_MULTIPROC_METHOD'])"
+    ran = run(code, pod.env("prefill", VLLM_WORKER_MULTIPROC_METHOD=asked))
+    assert ran.stdout.splitlines()[-1:] == [used], ran.stderr
+
+
 @pytest.mark.parametrize(("one", "other", "same"), [("0", "0", True), ("0", "1", False)])
 def test_engines_with_different_hash_seeds_have_different_fingerprints(
     one: str, other: str, same: bool

@@ -24,6 +24,10 @@ VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encodi
 
 # A refusal that Helm prints, and the values that bring it about.
 HELM_REFUSALS = {
+    "at '/kvTransfer/bufferSize': got string, want integer": {"kvTransfer": {"bufferSize": "8Gi"}},
+    "kvTransfer.bufferSize: Invalid type. Expected: integer, given: string": {
+        "kvTransfer": {"bufferSize": "8Gi"}
+    },
     "additional properties 'thresold' not allowed": {"router": {"thresold": 1}},
     "Additional property thresold is not allowed": {"router": {"thresold": 1}},
     "kvTransfer.backend: LIBFABRIC moves KV over EFA, but a prefill pod asks for no "
@@ -43,6 +47,8 @@ HELM_REFUSALS = {
 
 # The schema's refusals are worded by Helm.
 ONLY_BY = {
+    "at '/kvTransfer/bufferSize': got string, want integer": "helm4",
+    "kvTransfer.bufferSize: Invalid type. Expected: integer, given: string": "helm3",
     "additional properties 'thresold' not allowed": "helm4",
     "Additional property thresold is not allowed": "helm3",
 }

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 from tests.router.conftest import Stage
 from tests.router.engine_answers import Answers
@@ -127,8 +128,10 @@ async def status_of(stage: Stage, body: dict[str, Any]) -> int:
 async def test_metrics_have_their_names_and_values(stage: Stage) -> None:
     await stage.router()
     for prompt in ([1] * 30, [1] * 40, [1] * 5):
-        async with stage.post("/v1/completions", {"prompt": prompt}) as response:
+        asked = {"prompt": prompt, "stream": True}
+        async with stage.post("/v1/completions", asked) as response:
             assert response.status == 200
+            await response.read()
     async with stage.client.get(stage.url + "/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain")
         text = await response.text()
@@ -159,6 +162,34 @@ async def test_metrics_have_their_names_and_values(stage: Stage) -> None:
     assert value("notices_invalid_total") == 0
     assert value("upstream_retries_total") == 0
     assert value("count_mismatches_total") == 2
+
+
+async def test_only_a_stream_of_tokens_has_a_time_to_the_first(stage: Stage) -> None:
+    """Autoscalers go by it: a whole answer takes as long as it is, and an error no time."""
+
+    def answers(status: int, content_type: str) -> Any:
+        async def handle(request: web.Request, seen: Any) -> web.StreamResponse:
+            return web.Response(status=status, content_type=content_type, body=b"data: x\n\n")
+
+        return handle
+
+    router = await stage.router()
+    stream = {"prompt": [1] * 5, "stream": True}
+    text, events = "application/json", "text/event-stream"
+    for path, body, handle in (
+        ("/v1/completions", {"prompt": [1] * 5}, None),
+        ("/v1/completions", {"prompt": [1] * 40}, None),
+        ("/v1/completions", stream, answers(400, text)),
+        ("/v1/completions", stream, answers(500, events)),
+        ("/v1/completions", stream, answers(200, text)),
+        ("/v1/responses", stream, answers(200, events)),
+        ("/tokenize", {"prompt": "a"}, None),
+    ):
+        stage.decoders[0].does.handle = handle
+        async with stage.post(path, body) as response:
+            await response.read()
+    (family,) = router.metrics.ttft_seconds.collect()
+    assert family.samples == []
 
 
 async def test_a_port_that_is_taken_is_named(stage: Stage) -> None:

@@ -102,7 +102,7 @@ spec:
       {{- if ne (.part | default "") "worker" }}
       {{- include "dpd.probes" . | trim | nindent 6 }}
       {{- end }}
-      {{- with $values.lifecycle }}
+      {{- with include "dpd.lifecycle" . | fromJson }}
       lifecycle:
         {{- toYaml . | nindent 8 }}
       {{- end }}

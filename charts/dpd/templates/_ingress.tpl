@@ -1,9 +1,10 @@
 {{/*
-Annotations of the router's Ingress as JSON: for the AWS Load Balancer Controller those that streams and stopping routers need,
-and the user's over them.
+Annotations of the router's Ingress as JSON: for the AWS Load Balancer Controller those that streams and stopping routers need, for it
+and for nginx that the router speaks HTTPS, and the user's over them.
 */}}
 {{- define "dpd.ingress.annotations" -}}
 {{- $router := .Values.router -}}
+{{- $given := $router.ingress.annotations | default dict -}}
 {{- $own := dict -}}
 {{- if eq ($router.ingress.className | default "") "alb" -}}
 {{- /* A client hears nothing while its KV moves and then while the decoder is silent. Both limits are those of AWS. */ -}}
@@ -15,9 +16,26 @@ and the user's over them.
   "alb.ingress.kubernetes.io/load-balancer-attributes" (printf "idle_timeout.timeout_seconds=%d" $silence)
   "alb.ingress.kubernetes.io/target-group-attributes" (printf "deregistration_delay.timeout_seconds=%d" $drain)
 -}}
-{{- if $router.tls.secretName }}{{ $_ := set $own "alb.ingress.kubernetes.io/backend-protocol" "HTTPS" }}{{ end -}}
 {{- end -}}
-{{- include "dpd.overlay" (list $own $router.ingress.annotations) -}}
+{{- if $router.tls.secretName }}{{ with include "dpd.ingress.protocol" . }}{{ $_ := set $own . "HTTPS" }}{{ end }}{{ end -}}
+{{- $annotations := include "dpd.overlay" (list $own $given) | fromJson -}}
+{{- /* These two are lists of settings: what the user's does not have of the chart's is added. */ -}}
+{{- range $name := list "alb.ingress.kubernetes.io/load-balancer-attributes" "alb.ingress.kubernetes.io/target-group-attributes" -}}
+{{- $setting := get $own $name -}}
+{{- $list := get $annotations $name -}}
+{{- if and $setting $list (not (contains (splitList "=" $setting | first) $list)) }}{{ $_ := set $annotations $name (printf "%s,%s" $list $setting) }}{{ end -}}
+{{- end -}}
+{{- toJson $annotations -}}
+{{- end -}}
+
+{{/* The annotation by which a controller is told what the router speaks, as far as the class tells which controller that is. */}}
+{{- define "dpd.ingress.protocol" -}}
+{{- $class := .Values.router.ingress.className | default "" -}}
+{{- if eq $class "alb" -}}
+alb.ingress.kubernetes.io/backend-protocol
+{{- else if contains "nginx" $class -}}
+nginx.ingress.kubernetes.io/backend-protocol
+{{- end -}}
 {{- end -}}
 
 {{/* Rules of the Ingress, one per host, as JSON {rules}. */}}

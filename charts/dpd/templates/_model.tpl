@@ -50,10 +50,25 @@
 {{- define "dpd.model.mounts" -}}
 {{- $mounts := list -}}
 {{- with (include "dpd.model.volumes" . | fromJson).volumes -}}
-{{- $cache := eq $.root.Values.model.source.type "huggingFace" -}}
-{{- $mounts = list (ternary (dict "name" "model" "mountPath" "/home/dpd/hf") (dict "name" "model" "mountPath" "/model" "readOnly" true) $cache) -}}
+{{- $mount := dict "name" "model" "mountPath" "/model" "readOnly" true -}}
+{{- if eq $.root.Values.model.source.type "huggingFace" }}{{ $mount = dict "name" "model" "mountPath" "/home/dpd/hf" }}{{ end -}}
+{{- with include "dpd.model.copyFolder" $ }}{{ $_ := set $mount "subPath" . }}{{ end -}}
+{{- $mounts = list $mount -}}
 {{- end -}}
 {{- toJson (dict "mounts" $mounts) -}}
+{{- end -}}
+
+{{/* Where a copy from S3 comes from. */}}
+{{- define "dpd.model.copySource" -}}
+{{- printf "s3://%s/%s" .Values.model.source.s3.bucket .Values.model.source.path | trimSuffix "/" -}}
+{{- end -}}
+
+{{/* Folder of an engine's copy within copyHostPath: one for each bucket and path, since the disk outlives them. A pod's own volume has none. */}}
+{{- define "dpd.model.copyFolder" -}}
+{{- $source := .root.Values.model.source -}}
+{{- if and (eq $source.type "s3") $source.s3.copyHostPath (ne .component "router") -}}
+{{- include "dpd.model.copySource" .root | sha256sum | trunc 8 -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Environment for Hugging Face, as JSON {items}. */}}
@@ -68,20 +83,30 @@
 {{- toJson (dict "items" $items) -}}
 {{- end -}}
 
-{{/* The container that copies the model from S3 before the pod's own start, as JSON {containers}: none or one. A router needs no weights. */}}
+{{/*
+The container that copies the model from S3 before the pod's own start, as JSON {containers}: none or one. A router needs no weights.
+It has the component's environment, in which keys, a region or another endpoint may be.
+*/}}
 {{- define "dpd.model.copy" -}}
 {{- $source := .root.Values.model.source -}}
 {{- $containers := list -}}
 {{- if and (eq $source.type "s3") (eq $source.s3.access "copy") -}}
-{{- $from := printf "s3://%s/%s" $source.s3.bucket $source.path | trimSuffix "/" -}}
-{{- $command := list "aws" "s3" "sync" "--only-show-errors" $from "/model" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $to := printf "/model/%s" (include "dpd.model.copyFolder" .) | trimSuffix "/" -}}
+{{- /* By default a file of equal size stays, however old it is, and so does one that the bucket has no more. */ -}}
+{{- $command := list "aws" "s3" "sync" "--only-show-errors" "--exact-timestamps" "--delete" (include "dpd.model.copySource" .root) $to -}}
 {{- with $source.s3.region }}{{ $command = concat $command (list "--region" .) }}{{ end -}}
-{{- if eq .component "router" -}}
-{{- range list "*.safetensors" "*.bin" "*.pt" "*.pth" "*.gguf" "original/*" }}{{ $command = concat $command (list "--exclude" .) }}{{ end -}}
-{{- end -}}
+{{- $weights := list "*.safetensors" "*.bin" "*.pt" "*.pth" "*.gguf" -}}
+{{- $excluded := list -}}
+{{- if eq .component "router" }}{{ $excluded = append $weights "original/*" }}{{ end -}}
+{{- /* What another pod of the node is fetching just now must not be deleted: aws adds eight characters to its name. */ -}}
+{{- if include "dpd.model.copyFolder" . }}{{ range $weights }}{{ $excluded = append $excluded (printf "%s.????????" .) }}{{ end }}{{ end -}}
+{{- range $excluded }}{{ $command = concat $command (list "--exclude" .) }}{{ end -}}
 {{- $mounts := list (dict "name" "tmp" "mountPath" "/tmp") (dict "name" "home" "mountPath" "/home/dpd") (dict "name" "model" "mountPath" "/model") -}}
 {{- $container := dict "name" "model-copy" "image" $source.s3.image "command" $command "volumeMounts" $mounts -}}
-{{- $_ := set $container "env" (list (dict "name" "HOME" "value" "/home/dpd") (dict "name" "AWS_MAX_ATTEMPTS" "value" "10")) -}}
+{{- $own := list (dict "name" "HOME" "value" "/home/dpd") (dict "name" "AWS_MAX_ATTEMPTS" "value" "10") -}}
+{{- $_ := set $container "env" (include "dpd.mergeBy" (dict "key" "name" "lists" (list $own $values.env)) | fromJson).items -}}
+{{- with $values.envFrom }}{{ $_ := set $container "envFrom" . }}{{ end -}}
 {{- $_ := set $container "resources" (dict "requests" (dict "cpu" "1" "memory" "1Gi")) -}}
 {{- $_ := set $container "securityContext" (include "dpd.securityContext" . | fromJson) -}}
 {{- $containers = list $container -}}

@@ -10,6 +10,11 @@
 {{- $near = append $near (include "dpd.podTerm" (dict "root" $.root "components" (list "prefill" "decode") "key" .) | fromJson) -}}
 {{- end -}}
 {{- with $near }}{{ $_ := set $out "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" .) }}{{ end -}}
+{{- if include "dpd.placement.packed" . -}}
+{{- $term := include "dpd.podTerm" (dict "root" .root "components" (list .component) "key" "kubernetes.io/hostname") | fromJson -}}
+{{- $packed := dict "preferredDuringSchedulingIgnoredDuringExecution" (list (dict "weight" 100 "podAffinityTerm" $term)) -}}
+{{- $_ := set $out "podAffinity" (merge $packed ($out.podAffinity | default dict)) -}}
+{{- end -}}
 {{- if .root.Values.placement.separateNodes -}}
 {{- $other := ternary "decode" "prefill" (eq .component "prefill") -}}
 {{- $term := include "dpd.podTerm" (dict "root" .root "components" (list $other) "key" "kubernetes.io/hostname") | fromJson -}}
@@ -59,6 +64,16 @@
 {{- toJson (dict "keys" $keys) -}}
 {{- end -}}
 
+{{/*
+How many engines of a role fit on a node, if several do and the roles are kept apart; then a role fills a node before it takes
+another. Spread out, one role could take a place on every node, and leave none to the other for good.
+*/}}
+{{- define "dpd.placement.packed" -}}
+{{- $all := get (include "dpd.instance" . | fromJson) "gpus" | int64 -}}
+{{- $gpus := include "dpd.gpus" . | int64 -}}
+{{- if and .root.Values.placement.separateNodes $gpus (gt $all $gpus) }}{{ div $all $gpus }}{{ end -}}
+{{- end -}}
+
 {{/* A term of pod affinity over this release's components, as JSON. */}}
 {{- define "dpd.podTerm" -}}
 {{- $labels := dict "app.kubernetes.io/name" .root.Chart.Name "app.kubernetes.io/instance" .root.Release.Name -}}
@@ -70,9 +85,12 @@
 {{/* How pods of a component spread, as JSON {constraints}; one without a selector gets the component's. */}}
 {{- define "dpd.spread" -}}
 {{- $selector := dict "matchLabels" (include "dpd.selector" . | fromYaml) -}}
-{{- $soft := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $default := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $packed := eq .component "router" | ternary "" (include "dpd.placement.packed" .) -}}
+{{- /* No more on a node than fit there, which is always so: without any constraint the scheduler would spread them by its own. */ -}}
+{{- with $packed }}{{ $default = dict "maxSkew" (int64 .) "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "DoNotSchedule" }}{{ end -}}
 {{- $out := list -}}
-{{- range (include "dpd.values" . | fromJson).topologySpreadConstraints | default (list $soft) -}}
+{{- range (include "dpd.values" . | fromJson).topologySpreadConstraints | default (list $default) -}}
 {{- $out = append $out (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) -}}
 {{- end -}}
 {{- toJson (dict "constraints" $out) -}}

@@ -1,7 +1,7 @@
 {{/* What every pod of the chart has, whatever it runs. */}}
 {{- define "dpd.pod.common" -}}
 {{- $values := include "dpd.values" . | fromJson -}}
-serviceAccountName: {{ include "dpd.serviceAccountName" . | quote }}
+serviceAccountName: {{ (include "dpd.account" . | fromJson).name | quote }}
 enableServiceLinks: false
 automountServiceAccountToken: false
 terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
@@ -38,22 +38,30 @@ initContainers:
 {{- end }}
 {{- end -}}
 
-{{/* Name of the service account of a component's pods: one for both roles, unless a role says something of its own. */}}
-{{- define "dpd.serviceAccountName" -}}
-{{- $own := (index .root.Values .component).serviceAccount -}}
-{{- $shared := and (ne .component "router") (not $own) -}}
-{{- $account := $shared | ternary .root.Values.engines.serviceAccount $own -}}
-{{- $account.name | default (printf "%s-%s" (include "dpd.fullname" .root) ($shared | ternary "engine" .component)) -}}
+{{/*
+The service account of "engines", a role or the router as JSON {name, create, annotations, own}: one for both roles, unless a role
+says something of its own, over that one. An account that the chart makes for a role cannot have the shared one's name.
+*/}}
+{{- define "dpd.account" -}}
+{{- $own := (index .root.Values .component).serviceAccount | default dict -}}
+{{- $shared := ternary dict .root.Values.engines.serviceAccount (eq .component "router") -}}
+{{- $account := include "dpd.overlay" (list (dict "create" true) $shared $own) | fromJson -}}
+{{- $role := and (has .component (list "prefill" "decode")) (not (empty $own)) -}}
+{{- if and $role $account.create (not $own.name) }}{{ $_ := unset $account "name" }}{{ end -}}
+{{- $suffix := or $role (eq .component "router") | ternary .component "engine" -}}
+{{- $_ := set $account "name" ($account.name | default (printf "%s-%s" (include "dpd.fullname" .root) $suffix)) -}}
+{{- toJson (merge (dict "own" (or $role (has .component (list "engines" "router")))) $account) -}}
 {{- end -}}
 
-{{/* The service account of a component, if the chart makes it. */}}
+{{/* The service account of "engines", a role or the router, if the chart makes one for it. */}}
 {{- define "dpd.serviceAccount" -}}
-{{- $account := (index .root.Values .component).serviceAccount | default (dict "create" false) -}}
-{{- if ne $account.create false -}}
+{{- $account := include "dpd.account" . | fromJson -}}
+{{- if and $account.own $account.create -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  {{- include "dpd.metadata" (merge (dict "name" (include "dpd.serviceAccountName" .) "annotations" $account.annotations) .) | nindent 2 }}
+  {{- $component := eq .component "engines" | ternary "engine" .component }}
+  {{- include "dpd.metadata" (dict "root" .root "component" $component "name" $account.name "annotations" $account.annotations) | nindent 2 }}
 automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
@@ -74,6 +82,22 @@ automountServiceAccountToken: false
 {{- $strategy := (include "dpd.values" . | fromJson).strategy | default dict -}}
 {{- if eq ($strategy.type | default "") "Recreate" }}{{ $strategy = omit $strategy "rollingUpdate" }}{{ end -}}
 {{- toJson $strategy -}}
+{{- end -}}
+
+{{/*
+Hooks of a component's container, as JSON. A sleep of 0 is left out, which Kubernetes refuses before 1.33. The pods that follow
+an engine's first wait for it instead: without them its requests could not end.
+*/}}
+{{- define "dpd.lifecycle" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $hooks := $values.lifecycle | default dict -}}
+{{- if eq (dig "preStop" "sleep" "seconds" 1 $hooks | int64) 0 }}{{ $hooks = omit $hooks "preStop" }}{{ end -}}
+{{- if and (eq (.part | default "") "worker") (or $hooks.preStop $values.drainSeconds) -}}
+{{- $python := printf "%spython3" (include "dpd.image" . | fromJson).bin -}}
+{{- $port := include "dpd.args.value" (dict "role" . "flag" "--master-port") | default "29501" -}}
+{{- $_ := set $hooks "preStop" (dict "exec" (dict "command" (list $python "-m" "dpd_vllm.following" $port))) -}}
+{{- end -}}
+{{- toJson $hooks -}}
 {{- end -}}
 
 {{/* The probes of a component's container; a router that speaks HTTPS is asked by it, and its certificate is not checked. */}}

@@ -59,23 +59,34 @@
 {{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $l2.address -}}
 {{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
-{{- else if and (eq $l2.type "file") $l2.address (not (include "dpd.validate.mounted" .)) -}}
+{{- else if and (eq $l2.type "file") $l2.address (not (include "dpd.validate.mounted" . | fromJson)) -}}
 {{- printf "\n- cache.l2.address: %q lies below no mount of the prefillers, so each would keep its own, on a file system that is read-only; mount a shared one there by prefill.volumes and prefill.volumeMounts" $l2.address -}}
+{{- else if and (eq $l2.type "file") $l2.address (include "dpd.validate.mounted" . | fromJson | keys | has "emptyDir") -}}
+{{- printf "\n- cache.l2.address: %q lies on an emptyDir (%s), which each prefiller has for itself; mount a volume there that they share, by prefill.volumes and prefill.volumeMounts" $l2.address (include "dpd.validate.mounted" . | fromJson).name -}}
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
 {{- end -}}
 {{- end -}}
 
-{{/* "yes" when the folder of the shared cache lies on a volume that the values mount into prefillers. */}}
+{{/* The volume of prefillers on which the folder of the shared cache lies, as JSON; empty if it is on none of the values. */}}
 {{- define "dpd.validate.mounted" -}}
 {{- $folder := clean .Values.cache.l2.address -}}
-{{- range (include "dpd.values" (dict "root" . "component" "prefill") | fromJson).volumeMounts -}}
-{{- if hasPrefix (clean .mountPath | trimSuffix "/" | printf "%s/") (printf "%s/" $folder) }}yes{{ end -}}
+{{- $values := include "dpd.values" (dict "root" . "component" "prefill") | fromJson -}}
+{{- $mount := dict "mountPath" "" -}}
+{{- range $values.volumeMounts -}}
+{{- $within := hasPrefix (clean .mountPath | trimSuffix "/" | printf "%s/") (printf "%s/" $folder) -}}
+{{- if and $within (gt (len .mountPath) (len $mount.mountPath)) }}{{ $mount = . }}{{ end -}}
 {{- end -}}
+{{- $found := dict -}}
+{{- range $values.volumes }}{{ if eq .name ($mount.name | default "") }}{{ $found = . }}{{ end }}{{ end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{- define "dpd.validate.exposure" -}}
 {{- $router := .Values.router -}}
+{{- if regexMatch "^(127\\.|localhost$|\\[?::1\\]?$)" .Values.bindAddress -}}
+{{- printf "\n- bindAddress: %q is reached from within a pod only, but clients, routers and probes are outside; set it to 0.0.0.0, :: or $(POD_IP)" .Values.bindAddress -}}
+{{- end -}}
 {{- if and $router.httpRoute.enabled (not $router.httpRoute.parentRefs) -}}
 {{- "\n- router.httpRoute.parentRefs: empty, so no Gateway would take the route; name one" -}}
 {{- end -}}

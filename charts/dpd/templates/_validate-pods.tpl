@@ -21,6 +21,12 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "dpd.validate.pullSecrets" -}}
+{{- range .Values.imagePullSecrets }}{{ if kindIs "string" . -}}
+{{- printf "\n- imagePullSecrets: %q is a name alone, but Kubernetes takes maps; write it as {name: %s}" . . -}}
+{{- end }}{{ end -}}
+{{- end -}}
+
 {{- define "dpd.validate.env" -}}
 {{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
 {{- $seen := list -}}
@@ -59,27 +65,18 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "dpd.validate.contexts" -}}
-{{- range $key := list "podSecurityContext" "securityContext" -}}
-{{- $profile := (include "dpd.context" (merge (dict "key" $key) $) | fromJson).seccompProfile -}}
-{{- if and (kindIs "map" $profile) (not (hasKey $profile "type")) -}}
-{{- printf "\n- %s.seccompProfile.type: missing, but Kubernetes needs it; set it, or seccompProfile to null" $key -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Service accounts that the chart makes; two cannot have one name. */}}
+{{/* Service accounts that the chart makes; two cannot have one name, and one that it does not make it cannot annotate. */}}
 {{- define "dpd.validate.accounts" -}}
 {{- $made := dict -}}
 {{- range $component := list "engines" "prefill" "decode" "router" -}}
-{{- $account := (get $.Values $component).serviceAccount -}}
-{{- if and $account (ne ($account | default dict).create false) -}}
-{{- $suffix := ternary "engine" $component (eq $component "engines") -}}
-{{- $name := $account.name | default (printf "%s-%s" (include "dpd.fullname" $) $suffix) -}}
-{{- if hasKey $made $name -}}
-{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $name (get $made $name) $component -}}
+{{- $account := include "dpd.account" (dict "root" $ "component" $component) | fromJson -}}
+{{- if and $account.own $account.create -}}
+{{- if hasKey $made $account.name -}}
+{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $account.name (get $made $account.name) $component -}}
 {{- end -}}
-{{- $_ := set $made $name $component -}}
+{{- $_ := set $made $account.name $component -}}
+{{- else if and (has $component (list "prefill" "decode")) ((get $.Values $component).serviceAccount | default dict).annotations -}}
+{{- printf "\n- %s.serviceAccount.annotations: not used, since the chart does not make %s; set %s.serviceAccount.create to true for an account of its own" $component $account.name $component -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

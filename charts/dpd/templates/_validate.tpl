@@ -4,15 +4,15 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 */}}
 {{- define "dpd.validate" -}}
 {{- $problems := "" -}}
-{{- range list "names" "ports" "times" "agreement" "placement" "room" "source" "cache" "accounts" "replicas" "exposure" -}}
+{{- range list "names" "pullSecrets" "ports" "times" "agreement" "placement" "room" "source" "cache" "accounts" "replicas" "exposure" -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $) -}}
 {{- end -}}
 {{- range $component := list "" "engines" "prefill" "decode" "router" -}}
 {{- $values := ternary $.Values (get $.Values $component) (empty $component) -}}
 {{- $at := empty $component | ternary "" (printf "%s." $component) -}}
 {{- $scope := dict "root" $ "component" $component "values" $values "at" $at -}}
-{{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" -}}
-{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "amounts" "handlers" "contexts" "stopping" "scaling" "budget") }}{{ end -}}
+{{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" "twice" -}}
+{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "amounts" "handlers" "contexts" "strategy" "stopping" "scaling" "budget") }}{{ end -}}
 {{- if has $component (list "prefill" "decode") }}{{ $checks = concat $checks (list "resources" "nodes" "memory" "awake") }}{{ end -}}
 {{- range $checks -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $scope) -}}
@@ -30,6 +30,15 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $full := include "dpd.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $full) -}}
 {{- printf "\n- fullnameOverride: objects would be named %q, but a Service needs a name of a-z, 0-9 and dashes that starts with a letter; set fullnameOverride" $full -}}
+{{- end -}}
+{{- /*
+The followers of an engine over several nodes are a StatefulSet "<name>-prefill-<engine>", and each pod has a label of that name and
+"-<hash>". A label has 63 characters, 9 are "-prefill-", 4 the number of up to 10000 engines, and 11 the hash with its dash.
+*/ -}}
+{{- range list "prefill" "decode" -}}
+{{- if and (gt (len $full) 39) (ne (include "dpd.nodes" (dict "root" $ "component" .)) "1") -}}
+{{- printf "\n- fullnameOverride: objects would be named %q (%d characters), but the pods of engines over several nodes need a name of at most 39; set fullnameOverride to a shorter one" $full (len $full) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

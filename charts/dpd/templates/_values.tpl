@@ -1,6 +1,7 @@
 {{/*
 The values of a component as JSON: those of a role laid over those of engines. Maps merge by key, and null removes;
-env, volumes, claims and containers merge by name, mounts by path; tolerations, envFrom and spread add up; of other lists the role's counts.
+env, volumes, claims and containers merge by name, mounts by path, spread by topology and strictness; tolerations and envFrom add up; of
+other lists the role's counts.
 Arguments and resources have rules of their own: see _args.tpl and _resources.tpl.
 */}}
 {{- define "dpd.values" -}}
@@ -35,7 +36,9 @@ Arguments and resources have rules of their own: see _args.tpl and _resources.tp
 {{- $_ := set $out $key (include "dpd.mergeBy" (dict "key" "name" "lists" (list (get $shared $key) (get $own $key))) | fromJson).items -}}
 {{- end -}}
 {{- $_ := set $out "volumeMounts" (include "dpd.mergeBy" (dict "key" "mountPath" "lists" (list $shared.volumeMounts $own.volumeMounts)) | fromJson).items -}}
-{{- range $key := list "tolerations" "envFrom" "topologySpreadConstraints" -}}
+{{- $spread := list $shared.topologySpreadConstraints $own.topologySpreadConstraints -}}
+{{- $_ := set $out "topologySpreadConstraints" (include "dpd.mergeBy" (dict "key" "topologyKey" "and" "whenUnsatisfiable" "lists" $spread) | fromJson).items -}}
+{{- range $key := list "tolerations" "envFrom" -}}
 {{- $_ := set $out $key (concat (get $shared $key | default list) (get $own $key | default list) | uniq) -}}
 {{- end -}}
 {{- toJson $out -}}
@@ -70,13 +73,13 @@ Arguments and resources have rules of their own: see _args.tpl and _resources.tp
 {{- toJson $out -}}
 {{- end -}}
 
-{{/* Lists in one, as JSON {"items": …}: a later thing replaces an earlier one with the same .key. */}}
+{{/* Lists in one, as JSON {"items": …}: a later thing replaces an earlier one with the same .key (and the same .and, if given). */}}
 {{- define "dpd.mergeBy" -}}
 {{- $order := list -}}
 {{- $found := dict -}}
 {{- range .lists -}}
 {{- range . | default list -}}
-{{- $name := get . $.key -}}
+{{- $name := pick . $.key ($.and | default "") | toJson -}}
 {{- $order = append $order $name -}}
 {{- $_ := set $found $name . -}}
 {{- end -}}

@@ -50,6 +50,10 @@ metadata:
   {{- include "dpd.metadata" (merge (dict "annotations" (include "dpd.values" . | fromJson).annotations) .) | nindent 2 }}
 spec:
   {{- include "dpd.replicas" . | nindent 2 }}
+  networkConfig:
+    # Its controller then makes a Service of each group, where a leader has an address before it is ready: it waits for its
+    # followers, and they for that address. The one Service of all groups would have the set's own name, which is taken by the chart's.
+    subdomainPolicy: UniquePerReplica
   rolloutStrategy:
     type: RollingUpdate
     {{- with $rolling }}

@@ -57,14 +57,20 @@ def report(conversion: Conversion, values: Mapping[str, Any], file: str) -> str:
 
 def _carried(conversion: Conversion, values: Mapping[str, Any]) -> Iterator[str]:
     left = {one.path for one in conversion.left}
+    whole = {one.path for one in conversion.left if one.value == _field(conversion, one.path)}
     for path, keys in conversion.carried:
         written = [key for key in keys if _has(values, key)]
-        if any(path.startswith((f"{one}.", f"{one}[")) for one in left):
-            continue  # part of what is left as a whole
+        if path in whole or any(path.startswith((f"{one}.", f"{one}[")) for one in left):
+            continue  # what its keys hold is of other fields
         if written:
             yield f"  {path} -> {', '.join(written)}"
         elif path not in left:
             yield f"  {path} -> {', '.join(keys) + ' (the default)' if keys else 'see Install'}"
+
+
+def _field(conversion: Conversion, path: str) -> Any:
+    """Return what the manifest has at a path of the report."""
+    return conversion.get(path.removeprefix("spec."))
 
 
 def _has(values: Mapping[str, Any], key: str) -> bool:

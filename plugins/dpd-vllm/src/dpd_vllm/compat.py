@@ -7,6 +7,7 @@ Pairs in use: vLLM 0.19.0 with LMCache 0.4.3 (the default image), vLLM 0.32.0 wi
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -21,6 +22,8 @@ VLLM_VERSION = version("vllm")
 LMCACHE_VERSION = version("lmcache")
 
 _CACHES_FIXED = (0, 5, 6)  # the first LMCache here that needs no `_pair_copies_with_their_keys`
+_FORKS_BEFORE = (0, 32)  # the first vLLM here whose workers can't start by a fork on a CPU
+_PROCESS_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 _NIXL_PROGRESS_PAUSE = 500  # microseconds between rounds of NIXL's progress thread
 _SHM_BUSY_LOOP = 0.002  # seconds that vLLM's shared-memory queue spins before it sleeps
 _SHM_LONGEST_WAIT = 50  # milliseconds of sleep, since a wake-up may be lost
@@ -44,6 +47,28 @@ def install() -> None:
         _install_cpu_connector()
         _calm_nixl()
         _calm_shared_memory()
+
+
+@functools.cache
+def keep_process_method() -> None:
+    """Start vLLM's processes on a CPU as VLLM_WORKER_MULTIPROC_METHOD says, if it says anything.
+
+    Called in each process before vLLM reads its configuration. vLLM's CPU platform sets "spawn",
+    with which every process imports all of vLLM again. vLLM 0.32 can't do without: its workers
+    end in `register_triton_kernel_overrides` after a fork, so there vLLM's choice stands.
+    """
+    asked = os.environ.get(_PROCESS_METHOD)
+    if not asked or not on_cpu() or Version(VLLM_VERSION).release >= _FORKS_BEFORE:
+        return
+    from vllm.platforms.cpu import CpuPlatform
+
+    update = CpuPlatform.check_and_update_config
+
+    def update_and_keep(vllm_config: Any) -> None:
+        update(vllm_config)
+        os.environ[_PROCESS_METHOD] = asked
+
+    CpuPlatform.check_and_update_config = staticmethod(update_and_keep)
 
 
 def _install_backend() -> None:

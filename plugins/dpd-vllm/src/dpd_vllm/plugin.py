@@ -26,6 +26,9 @@ def register() -> None:
         return
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
+    from dpd_vllm import compat
+
+    compat.keep_process_method()
     KVConnectorFactory._registry[CONNECTOR] = _load_connector
     print(
         f"dpd: {wiring.role} with vLLM {version('vllm')} and LMCache {version('lmcache')}",

@@ -64,7 +64,8 @@ class Metrics:
         )
         self.ttft_seconds = Histogram(
             "dpd_router_ttft_seconds",
-            "Time from a request's arrival to the first byte of the decoder's answer",
+            "Time from the arrival of a completion or chat to the first byte of its stream; other "
+            "answers have no first token to see",
             ["path"],
             buckets=_SECONDS,
             registry=registry,
@@ -77,7 +78,8 @@ class Metrics:
         )
         self.in_flight_tokens = Gauge(
             "dpd_router_in_flight_tokens",
-            "Prompt tokens of the open requests on engines, by role; uncounted prompts add 0",
+            "Prompt tokens of the open requests on engines, by role: of prefillers until they "
+            "answer, of decoders until the answer has ended; uncounted prompts add 0",
             ["role"],
             registry=registry,
         )

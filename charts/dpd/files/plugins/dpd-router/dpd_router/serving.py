@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
+import aiohttp
 from aiohttp import web
 
 from .answers import Refused
@@ -228,9 +229,6 @@ class Serving:
             trip.seconds - trip.prefill_seconds,
         )
 
-        def first_byte() -> None:
-            self._metrics.ttft_seconds.labels(trip.path).observe(trip.seconds)
-
         with self._metrics.at_engine("decode", trip.prompt_tokens):
             try:
                 async with self._upstream.send(
@@ -241,7 +239,7 @@ class Serving:
                         response,
                         decoder,
                         added=trip.headers,
-                        on_first_byte=first_byte,
+                        on_first_byte=partial(self._note_first_byte, trip, response),
                     )
             except ConnectFailed as error:
                 decoder.seen_dead()
@@ -250,6 +248,16 @@ class Serving:
                 raise Refused(504, f"The decoder: {error}.", code="decoder_timeout") from None
             except UpstreamError as error:
                 raise Refused(502, f"The decoder: {error}.", code="decoder_broke") from None
+
+    def _note_first_byte(self, trip: Trip, answer: aiohttp.ClientResponse) -> None:
+        """Observe the time to the first token, if the first byte is a token's.
+
+        Other answers come as a whole, and streams of other paths than completions and chats begin
+        with events that the engine sends before it computes.
+        """
+        streamed = answer.status == 200 and answer.content_type == "text/event-stream"
+        if streamed and trip.path != "passed":
+            self._metrics.ttft_seconds.labels(trip.path).observe(trip.seconds)
 
     async def _off_loop(self, size: int | None, call: Callable[..., _T], *args: object) -> _T:
         """Run something that takes CPU time in a worker thread, unless its input is small."""
