@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -32,9 +34,12 @@ def tokenizer_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A port that no outgoing connection takes meanwhile: Linux gives those 32768 and up."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 class Stage:

@@ -89,9 +89,10 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- end -}}
 {{- if and $gpu (or $buffer (include "dpd.gpus" . | int64)) -}}
 {{- if or $asked (not $share) -}}
-{{- if gt (add $buffer $weights $cache) $gpu -}}
-{{- $kept := gt $cache 0 | ternary (printf " and %d bytes of KV (%s)" $cache $fixed) "" -}}
-{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs%s, is more than the %d bytes that a GPU of %s has; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $kept $gpu $types -}}
+{{- if and $cache (gt (add $buffer $weights $cache) $gpu) -}}
+{{- printf "\n- %s.args: %d bytes of KV (%s), with %d bytes of weights and %d of kvTransfer.bufferSize on each of %d GPUs, is more than the %d bytes that a GPU of %s has; lower it or the buffer, or raise model.tensorParallelSize" .component $cache $fixed $weights $buffer $ranks $gpu $types -}}
+{{- else if gt (add $buffer $weights) $gpu -}}
+{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs, is more than the %d bytes that a GPU of %s has; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $gpu $types -}}
 {{- end -}}
 {{- else -}}
 {{- $room := mulf $share $gpu -}}
