@@ -52,7 +52,7 @@
 {{- if gt $asked (get $instance $count | int64) -}}
 {{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $asked $name (get $instance $count) (join ", " $types) -}}
 {{- end -}}
-{{- else if and $types (not (hasKey $given $name)) -}}
+{{- else if has $name $unknown -}}
 {{- include "dpd.validate.instance" (dict "root" $.root "device" $name "count" $count "missing" $unknown) -}}
 {{- end -}}
 {{- end -}}

@@ -40,7 +40,8 @@
 {{/* A rollout must be able to take a pod away or to add one. A LeaderWorkerSet has other defaults, and looks at what a percentage comes to. */}}
 {{- define "dpd.validate.strategy" -}}
 {{- $groups := and (ne .component "router") (ne (include "dpd.nodes" .) "1") -}}
-{{- $count := regexFind "[0-9]+" (include "dpd.replicas" .) | default "1" | int64 -}}
+{{- $replicas := (index .root.Values .component).replicas -}}
+{{- $count := kindIs "invalid" $replicas | ternary 1 $replicas | int64 -}}
 {{- $rolling := ternary (dict "maxSurge" 0 "maxUnavailable" 1) (dict "maxSurge" "25%" "maxUnavailable" "25%") $groups -}}
 {{- $rolling = include "dpd.overlay" (list $rolling (include "dpd.strategy" . | fromJson).rollingUpdate) | fromJson -}}
 {{- $key := printf "%sstrategy.rollingUpdate" (include "dpd.validate.at" (merge (dict "key" "strategy") .)) -}}

@@ -48,6 +48,7 @@
 {{- define "dpd.validate.cache" -}}
 {{- $l2 := .Values.cache.l2 -}}
 {{- $secret := $l2.urlSecret.name -}}
+{{- $volume := include "dpd.validate.mounted" . | fromJson -}}
 {{- if and (ne $l2.type "none") (not .Values.cache.l1.enabled) -}}
 {{- printf "\n- cache.l2.type: %s, but cache.l1.enabled is false, and LMCache reads and writes L2 through L1; set that to true" $l2.type -}}
 {{- end -}}
@@ -59,10 +60,10 @@
 {{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $l2.address -}}
 {{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
-{{- else if and (eq $l2.type "file") $l2.address (not (include "dpd.validate.mounted" . | fromJson)) -}}
+{{- else if and (eq $l2.type "file") $l2.address (not $volume) -}}
 {{- printf "\n- cache.l2.address: %q lies below no mount of the prefillers, so each would keep its own, on a file system that is read-only; mount a shared one there by prefill.volumes and prefill.volumeMounts" $l2.address -}}
-{{- else if and (eq $l2.type "file") $l2.address (include "dpd.validate.mounted" . | fromJson | keys | has "emptyDir") -}}
-{{- printf "\n- cache.l2.address: %q lies on an emptyDir (%s), which each prefiller has for itself; mount a volume there that they share, by prefill.volumes and prefill.volumeMounts" $l2.address (include "dpd.validate.mounted" . | fromJson).name -}}
+{{- else if and (eq $l2.type "file") $l2.address (hasKey $volume "emptyDir") -}}
+{{- printf "\n- cache.l2.address: %q lies on an emptyDir (%s), which each prefiller has for itself; mount a volume there that they share, by prefill.volumes and prefill.volumeMounts" $l2.address $volume.name -}}
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
 {{- end -}}

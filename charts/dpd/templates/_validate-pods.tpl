@@ -28,7 +28,8 @@
 {{- end -}}
 
 {{- define "dpd.validate.env" -}}
-{{- $owned := .root.Files.Get "files/environment.yaml" | fromYamlArray -}}
+{{- include "dpd.facts" .root -}}
+{{- $owned := .root.facts.environment -}}
 {{- $seen := list -}}
 {{- range $variable := .values.env -}}
 {{- $fact := dict -}}

@@ -21,6 +21,7 @@ Arguments and resources have rules of their own: see _args.tpl and _resources.tp
 {{- if not (hasKey . "facts") -}}
 {{- $facts := dict -}}
 {{- range $name := list "flags" "instances" "models" }}{{ $_ := set $facts $name ($.Files.Get (printf "files/%s.yaml" $name) | fromYaml) }}{{ end -}}
+{{- $_ := set $facts "environment" (.Files.Get "files/environment.yaml" | fromYamlArray) -}}
 {{- $_ := set . "facts" $facts -}}
 {{- end -}}
 {{- end -}}
