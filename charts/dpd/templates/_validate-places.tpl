@@ -48,7 +48,8 @@
 {{- define "dpd.validate.cache" -}}
 {{- $l2 := .Values.cache.l2 -}}
 {{- $secret := $l2.urlSecret.name -}}
-{{- $volume := include "dpd.validate.mounted" . | fromJson -}}
+{{- $volume := dict -}}
+{{- if $l2.address }}{{ $volume = include "dpd.validate.mounted" . | fromJson }}{{ end -}}
 {{- if and (ne $l2.type "none") (not .Values.cache.l1.enabled) -}}
 {{- printf "\n- cache.l2.type: %s, but cache.l1.enabled is false, and LMCache reads and writes L2 through L1; set that to true" $l2.type -}}
 {{- end -}}
