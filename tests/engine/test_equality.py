@@ -211,6 +211,28 @@ def test_a_forced_tool_choice_takes_the_disaggregated_path(engines: Engines) -> 
     )
 
 
+@pytest.mark.parametrize("more", [{"echo": True, "logprobs": 1}, {"prompt_logprobs": 1}])
+def test_logprobs_of_a_prompt_are_computed_though_its_kv_is_there(
+    engines: Engines, notices: Any, more: dict[str, Any]
+) -> None:
+    prompt = token_ids(600, seed=7100 + len(more))
+    transfer = notices.transfer_id()
+    assert engines.prefill("prefill-0", prompt, transfer)["status"] == 200
+    notice = notices.wait(transfer, seconds=30)
+    assert notice is not None
+    assert notice.error == ""
+    body = completion(prompt, max_tokens=4, **more)
+    routed = post(engines.cluster.url("router") + "/v1/completions", body)
+    alone = post(engines.cluster.url("colocated-0") + "/v1/completions", body)
+    assert routed["status"] == 200, routed
+    for part in ("text", "logprobs", "prompt_logprobs"):
+        assert routed["choices"][0][part] == alone["choices"][0][part]
+    # The KV was left for who wants it.
+    before = engines.external_tokens()
+    engines.decoded(completion(prompt))
+    assert engines.external_tokens() - before == len(prompt) - 1
+
+
 def test_a_null_limit_is_the_engines_own_affair(engines: Engines) -> None:
     body = completion(token_ids(400, seed=72), max_tokens=None, stop_token_ids=list(range(500)))
     routed = post(engines.cluster.url("router") + "/v1/completions", body)

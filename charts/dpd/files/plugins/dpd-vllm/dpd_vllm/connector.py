@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.request import Request
 
 
 class LMCacheConnectorV1(_LMCacheConnectorV1):
@@ -87,6 +88,19 @@ class LMCacheConnectorV1(_LMCacheConnectorV1):
         """Give LMCache the KV cache, and end the process if it then can't start."""
         super().register_kv_caches(kv_caches)
         self._require_lmcache()
+
+    def get_num_new_matched_tokens(
+        self, request: Request, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """Return how many tokens' KV can be loaded: none if each of them must be computed.
+
+        Of such a request (`prompt_logprobs`, or `echo` with `logprobs`) vLLM reads no prefix cache
+        of its own, but asks the connector. Logprobs of loaded tokens would be what the memory
+        held before, on which the engine may die.
+        """
+        if request.skip_reading_prefix_cache:
+            return 0, False
+        return super().get_num_new_matched_tokens(request, num_computed_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> Any:
         """Build LMCache's metadata, with each prompt's length for the receive buffer's sake."""
