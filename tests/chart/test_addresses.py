@@ -110,6 +110,16 @@ def test_the_receivers_ports_are_what_the_router_says_and_may_be_reached(
         assert is_admitted(manifests, "prefill", "decode", port)
 
 
+def test_routers_reach_the_first_ranks_port_of_releases_and_no_other_kv_port(
+    manifests: Manifests,
+) -> None:
+    said = manifests.config("router")["decode"]
+    first, *others = said["allocPorts"]
+    assert is_admitted(manifests, "router", "decode", first)
+    for port in (*others, *said["initPorts"]):
+        assert not is_admitted(manifests, "router", "decode", port)
+
+
 def test_prefillers_reach_the_port_of_notices(manifests: Manifests) -> None:
     notify = manifests.config("router")["notify"]["port"]
     assert listening(manifests, "router") == {8000, notify}

@@ -19,7 +19,8 @@ import zmq
 
 from dpd_local import Cluster, metrics, places
 from dpd_local.client import Answer, ask
-from dpd_router.lmcache import Notice, read_notice
+from dpd_router.config import Receiver
+from dpd_router.lmcache import LMCachePD, Notice, read_notice
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -101,17 +102,26 @@ class Engines:
         states = ("total", "free", "expected", "wanted", "cached")
         return {state: metrics.value(url, name, state=state) for state in states}
 
-    def prefill(self, prefiller: str, prompt: list[int], transfer_id: str) -> Any:
+    def prefill(self, prefiller: str, prompt: list[int], transfer_id: str, ranks: int = 1) -> Any:
         """Run a prefill leg as the router does; return the answer's JSON."""
         receiver = {
             "req_id": transfer_id,
             "receiver_host": self.cluster.pod("decode-0").ip,
-            "receiver_init_port": [7300],
-            "receiver_alloc_port": [7400],
+            "receiver_init_port": [7300 + rank for rank in range(ranks)],
+            "receiver_alloc_port": [7400 + rank for rank in range(ranks)],
         }
         body = completion(prompt, max_tokens=1)
         body["kv_transfer_params"] = {"disagg_spec": receiver}
         return post(self.cluster.url(prefiller) + "/v1/completions", body)
+
+    def release(self, transfer_id: str) -> None:
+        """Tell the decoder, as the router does, that a transfer's request has ended."""
+        router = LMCachePD("127.0.0.1:1", Receiver((7300,), (7400,)))
+        with zmq.Context.instance().socket(zmq.REQ) as socket:
+            socket.setsockopt(zmq.RCVTIMEO, 5000)
+            socket.connect(f"tcp://{self.cluster.pod('decode-0').ip}:7400")
+            socket.send(router.release([transfer_id]))
+            socket.recv()
 
     @contextmanager
     def fault(self, pod: str, name: str, content: str = "") -> Iterator[None]:

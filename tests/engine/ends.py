@@ -14,7 +14,7 @@ import zmq
 from tests.engine.pages import Pages
 
 from dpd_vllm.buffer import ReceiveBuffer
-from dpd_vllm.messages import RankAt
+from dpd_vllm.messages import RankAt, Release, encode
 from dpd_vllm.receiver import Receiver
 from dpd_vllm.sender import Receivers, Sender, TransferError
 
@@ -83,6 +83,7 @@ class DecoderEnd:
         host: str = HOST,
         boot_id: str = "",
         ranks: Sequence[RankAt] = (),
+        others: Sequence[str] = (),
     ):
         self.events = events
         self.port = port
@@ -100,6 +101,7 @@ class DecoderEnd:
             chunk_size=CHUNK,
             boot_id=boot_id,
             ranks=ranks or [RankAt(host, boot_id)],
+            others=others,
             context=context,
             log=self.log.append,
         )
@@ -188,9 +190,16 @@ class Stage:
         boot_ids = [uuid.uuid4().hex for _ in hosts]
         ranks = [RankAt(host, boot_id) for host, boot_id in zip(hosts, boot_ids, strict=True)]
         ports = ports or [free_port() for _ in hosts]
+        at = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
         return [
-            self.decoder(port=port, host=at.host, boot_id=at.boot_id, ranks=ranks)
-            for port, at in zip(ports, ranks, strict=True)
+            self.decoder(
+                port=ports[rank],
+                host=host,
+                boot_id=boot_ids[rank],
+                ranks=ranks,
+                others=() if rank else at[1:],
+            )
+            for rank, host in enumerate(hosts)
         ]
 
     def restarted(self, decoder: DecoderEnd) -> DecoderEnd:
@@ -205,6 +214,15 @@ class Stage:
         for rank in decoder:
             until(lambda rank=rank: _is_free(rank.host, rank.port))  # type: ignore[misc]
         return self.ranks(*(hosts or [rank.host for rank in decoder]), ports=ports)
+
+    def release(self, decoder: DecoderEnd, *transfers: str) -> dict[str, object]:
+        """Say what a router says when the requests of transfers have ended; return the answer."""
+        with self.context.socket(zmq.REQ) as socket:
+            socket.setsockopt(zmq.RCVTIMEO, 5000)
+            socket.connect(f"tcp://{decoder.host}:{decoder.port}")
+            socket.send(encode(Release(list(transfers))))
+            answer: dict[str, object] = msgspec.msgpack.decode(socket.recv())
+        return answer
 
     def sender(
         self, rank: int = 0, ranks: int = 1, allocation_timeout: float = 5.0, **facts: str

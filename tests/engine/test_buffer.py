@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.engine.pages import Clock, Pages
 
-from dpd_vllm.buffer import Full, Granted, ReceiveBuffer, Usage, fullest
+from dpd_vllm.buffer import Denied, Granted, ReceiveBuffer, Usage, fullest
 
 PULL_TIMEOUT = 300.0
 
@@ -17,7 +17,7 @@ class Stage:
         self.clock = Clock()
         self.buffer: ReceiveBuffer[str, int] = ReceiveBuffer(self.pages, PULL_TIMEOUT, self.clock)
 
-    def ask(self, transfer: str, keys: str, remaining: int = 0) -> Granted[int] | Full:
+    def ask(self, transfer: str, keys: str, remaining: int = 0) -> Granted[int] | Denied:
         """Ask for a page for each letter of `keys`."""
         return self.buffer.allocate(transfer, list(keys), [256] * len(keys), remaining)
 
@@ -26,9 +26,9 @@ class Stage:
         assert isinstance(answer, Granted), answer
         return answer
 
-    def refused(self, transfer: str, keys: str, remaining: int = 0) -> Full:
+    def refused(self, transfer: str, keys: str, remaining: int = 0) -> Denied:
         answer = self.ask(transfer, keys, remaining)
-        assert isinstance(answer, Full), answer
+        assert isinstance(answer, Denied), answer
         return answer
 
     def put(self, transfer: str, keys: str, remaining: int = 0) -> list[int]:
@@ -92,14 +92,14 @@ def test_an_allocation_is_granted_wholly_or_not_at_all() -> None:
     stage = Stage(4)
     stage.put("s", "xyz")
     refusal = stage.refused("t", "ab")
-    assert refusal == Full("2 pages needed, 1 of 4 free", retry=True)
+    assert refusal == Denied("2 pages needed, 1 of 4 free", retry=True)
     assert stage.uses() == (1, 0, 3, 0)
     assert len(stage.granted("u", "c").pages) == 1
 
 
 def test_a_prompt_larger_than_the_buffer_is_refused_for_good() -> None:
     stage = Stage(4)
-    assert stage.refused("t", "ab", 5) == Full(
+    assert stage.refused("t", "ab", 5) == Denied(
         "the prompt needs 5 chunks of KV, the receive buffer holds 4: raise kvTransfer.bufferSize "
         "or keep such prompts short",
         retry=False,
@@ -242,6 +242,49 @@ def test_pages_under_a_write_are_not_reused_when_their_transfer_is_abandoned() -
     assert len(stage.granted("u", "x").pages) == 1
 
 
+def test_a_released_transfer_frees_what_landed_and_gets_nothing_more() -> None:
+    stage = Stage(4)
+    stage.put("t", "ab", 4)
+    stage.buffer.release("t")
+    assert stage.uses() == (2, 0, 0, 2)
+    gone = Denied("the router has given this request up", retry=False)
+    assert stage.refused("t", "cd", 2) == gone
+    assert stage.uses() == (2, 0, 0, 2)
+    assert len(stage.granted("u", "wxyz").pages) == 4
+
+
+def test_what_lands_for_a_released_transfer_is_nobodys() -> None:
+    stage = Stage(2)
+    answer = stage.granted("t", "ab")
+    stage.buffer.release("t")
+    assert stage.uses() == (0, 2, 0, 0)  # still written to
+    assert stage.buffer.landed(answer.ticket)
+    assert stage.uses() == (0, 0, 0, 2)
+
+
+def test_releasing_one_transfer_keeps_what_another_wants() -> None:
+    stage = Stage(1)
+    stage.put("s", "a")
+    stage.granted("t", "a")
+    stage.buffer.release("s")
+    assert stage.uses() == (0, 0, 1, 0)
+    stage.buffer.release("t")
+    assert stage.uses() == (0, 0, 0, 1)
+
+
+def test_a_release_is_remembered_for_the_pull_timeout_from_its_last_time() -> None:
+    stage = Stage(1)
+    stage.buffer.release("s")
+    stage.buffer.release("t")
+    stage.clock.now += PULL_TIMEOUT - 1
+    stage.buffer.release("s")
+    stage.clock.now += 1
+    assert len(stage.granted("t", "a").pages) == 1
+    assert not stage.refused("s", "a").retry
+    stage.clock.now += PULL_TIMEOUT
+    assert stage.granted("s", "b").pages
+
+
 def test_abandoning_one_transfer_keeps_what_another_wants() -> None:
     stage = Stage(1)
     stage.put("s", "a")
@@ -258,7 +301,7 @@ def test_a_page_is_never_reused_while_it_is_read() -> None:
     assert page is not None
     stage.buffer.fetched("a"), stage.buffer.fetched("b")
     assert stage.uses() == (0, 0, 0, 2)
-    assert stage.refused("u", "xy") == Full("2 pages needed, 1 of 2 free", retry=True)
+    assert stage.refused("u", "xy") == Denied("2 pages needed, 1 of 2 free", retry=True)
     assert page not in stage.granted("u", "x").pages
     assert stage.visible("ab") == "a"
     stage.pages.release(page)

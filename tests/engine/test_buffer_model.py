@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.engine.pages import Clock, Pages
 
-from dpd_vllm.buffer import Full, Granted, ReceiveBuffer
+from dpd_vllm.buffer import Denied, Granted, ReceiveBuffer
 
 TOTAL = 5
 PULL_TIMEOUT = 10.0
@@ -36,6 +36,7 @@ class Decoder(RuleBasedStateMachine):
         self.writes: dict[int, Write] = {}
         self.promised: dict[str, int] = {}  # chunks that a transfer may still bring
         self.bytes: dict[int, str] = {}  # by page: the key whose KV it holds, "" while written to
+        self.released: set[str] = set()  # transfers whose request has ended
         self.landed: set[str] = set()  # keys of all writes that were ever complete
         self.readers: list[tuple[int, str]] = []
 
@@ -43,10 +44,12 @@ class Decoder(RuleBasedStateMachine):
     def allocate(self, transfer: str, keys: list[str], later: int) -> None:
         before = self.buffer.usage()
         answer = self.buffer.allocate(transfer, keys, [1] * len(keys), len(keys) + later)
-        if isinstance(answer, Full):
+        if isinstance(answer, Denied):
             assert self.buffer.usage() == before
-            assert answer.retry == (len(keys) + later <= TOTAL)
+            fits = len(keys) + later <= TOTAL
+            assert answer.retry == (fits and transfer not in self.released)
             return
+        assert transfer not in self.released
         self.note(transfer, keys, answer)
         self.promised[transfer] = later
 
@@ -84,6 +87,17 @@ class Decoder(RuleBasedStateMachine):
         self.buffer.abandon(transfer)
         self.promised.pop(transfer, None)
 
+    @rule(transfer=TRANSFERS)
+    def release(self, transfer: str) -> None:
+        self.buffer.release(transfer)
+        self.promised.pop(transfer, None)
+        self.released.add(transfer)
+
+    @precondition(lambda self: len(self.released) == 4)
+    @rule()
+    def nobody_wants_anything_when_all_are_released(self) -> None:
+        assert self.buffer.usage().wanted == 0
+
     @rule(key=st.sampled_from("abcdefgh"))
     def read(self, key: str) -> None:
         visible = self.buffer.contains(key)
@@ -105,6 +119,7 @@ class Decoder(RuleBasedStateMachine):
         self.clock.now += PULL_TIMEOUT
         self.writes.clear()
         self.promised.clear()
+        self.released.clear()
 
     @invariant()
     def every_page_has_one_use(self) -> None:

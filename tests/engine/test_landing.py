@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import threading
 import time
 from typing import Any
@@ -22,6 +23,9 @@ from tests.engine.conftest import (
 from dpd_local.client import Answer
 
 pytestmark = pytest.mark.slow
+
+# In which a decoder hears of clients that left: much less than PULL_TIMEOUT, which hides that.
+LEFT_SECONDS = 5
 
 
 def settle(engines: Engines, within: float = 0) -> dict[str, float]:
@@ -44,7 +48,7 @@ def held(pages: dict[str, float]) -> float:
 
 @pytest.fixture
 def settled(engines: Engines) -> None:
-    """Wait until nothing is held for an earlier test's failed request: this one counts pages."""
+    """Wait until nothing is held for an earlier test: this one counts pages."""
     assert held(settle(engines, within=PULL_TIMEOUT + 10)) == 0
 
 
@@ -164,6 +168,18 @@ def test_a_client_that_leaves_during_the_prefill_takes_no_engine_down(engines: E
     assert engines.routed(body).token_ids == engines.colocated(body).token_ids
 
 
+@pytest.mark.usefixtures("settled")
+def test_clients_that_leave_at_any_stage_take_no_room(engines: Engines) -> None:
+    """Their KV would fill the buffer twice: it is asked for, written, landed, read or decoded."""
+    bodies = [completion(token_ids(1000, seed=8100 + i), stream=True) for i in range(PAGES // 2)]
+    moments = random.Random(1)
+    waits = [moments.uniform(0, 1.5) for _ in bodies]
+    together(lambda i: leave(engines, bodies[i], waits[i]), range(len(bodies)), at_once=8)
+    assert held(settle(engines, within=LEFT_SECONDS)) == 0
+    large = completion(token_ids(8000, seed=8200), max_tokens=4)
+    assert engines.routed(large).token_ids == engines.colocated(large).token_ids
+
+
 def test_prefixes_shared_by_many_requests_leave_nothing_behind(engines: Engines) -> None:
     start = token_ids(512, seed=71)
     bodies = [completion(start + token_ids(64, seed=i), max_tokens=2) for i in range(100)]
@@ -177,9 +193,7 @@ def test_prefixes_shared_by_many_requests_leave_nothing_behind(engines: Engines)
     together(ask_or_leave, list(range(100)), at_once=6)
     answer = engines.routed(bodies[1])
     assert answer.token_ids == engines.colocated(bodies[1]).token_ids
-    # What was sent for clients that left between the legs, in the test above too, is held until
-    # the pull time-out.
-    assert held(settle(engines, within=PULL_TIMEOUT + 10)) == 0
+    assert held(settle(engines, within=LEFT_SECONDS)) == 0
 
 
 def test_a_receiver_that_is_not_there_fails_the_transfer_not_the_engine(

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.router.engine_answers import BOOT_ID, Answers
 
-from dpd_router.lmcache import read_notice
+from dpd_router.config import Receiver
+from dpd_router.lmcache import LMCachePD, read_notice
 from dpd_vllm import messages
 from dpd_vllm.fingerprint import difference, fingerprint
 
@@ -65,6 +67,17 @@ def test_the_router_reads_exactly_what_is_sent(rank: int, ranks: int, error: str
         ranks,
         error,
     )
+
+
+def test_the_decoder_reads_exactly_what_the_router_releases() -> None:
+    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
+    sent = router.release([TRANSFER, "10.0.0.7:7500/ff"])
+    assert messages.decode_to_decoder(sent) == messages.Release([TRANSFER, "10.0.0.7:7500/ff"])
+    assert sent.startswith(b"\x82\xa4type\xa7Release\xactransfer_ids\x92")
+
+
+def test_the_stub_of_the_routers_tests_answers_a_release_as_the_decoder_does() -> None:
+    assert messages.encode(messages.Done(BOOT_ID)) == Answers.released()
 
 
 @pytest.mark.parametrize(

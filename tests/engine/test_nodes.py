@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.engine.conftest import PROGRAMS, Engines, completion, token_ids
@@ -50,3 +51,11 @@ def test_the_kv_of_both_ranks_arrives_and_the_answer_is_equal(
     assert routed.headers["x-dpd-path"] == "disaggregated"
     assert spread.external_tokens() - before == length - 1
     assert routed.token_ids == engines.colocated(body).token_ids
+
+
+def test_the_rank_on_the_other_node_hears_of_a_release_too(spread: Engines, notices: Any) -> None:
+    transfer = notices.transfer_id()
+    spread.prefill("prefill-0", token_ids(700, seed=650), transfer, ranks=2)
+    assert spread.pages()["wanted"] == 3  # chunks of 256 tokens, of the rank with most of them
+    spread.release(transfer)
+    assert spread.pages()["wanted"] == 0

@@ -13,6 +13,7 @@ from tests.engine.ends import (
     free_port,
     notice_of,
     send,
+    until,
 )
 
 from dpd_vllm import messages
@@ -114,6 +115,30 @@ def test_a_decoder_of_fewer_ranks_fails_the_transfer(stage: Stage) -> None:
     error = "127.0.0.2: the decoder has 3 rank(s), none for 3"
     notice = transfer(stage, stage.sender(rank=3, ranks=4), to, "t", "a")
     assert notice == ended(stage, "t", 3, error)
+
+
+def test_the_first_rank_tells_the_others_what_is_released(stage: Stage) -> None:
+    ranks = stage.ranks(*HOSTS)
+    for name in ("one", "two"):
+        for rank in range(4):
+            sender = stage.sender(rank=rank, ranks=4)
+            assert transfer(stage, sender, addresses(ranks), name, name)["error"] == ""
+    assert [rank.buffer.usage().wanted for rank in ranks] == [5] * 4  # "one" and "two" share "o"
+    stage.release(ranks[0], stage.router.transfer("one"))
+    until(lambda: all(rank.buffer.usage().wanted == 3 for rank in ranks))
+    stage.release(ranks[0], stage.router.transfer("two"))
+    until(lambda: all(rank.buffer.usage().wanted == 0 for rank in ranks))
+
+
+def test_releases_go_on_while_a_rank_is_gone(stage: Stage) -> None:
+    ranks = stage.ranks(*HOSTS)
+    ranks[1].receiver.close()
+    for number in range(3000):  # more than ZeroMQ keeps for a peer
+        assert stage.release(ranks[0], f"r/{number}")["type"] == "Done"
+    sender = stage.sender(rank=3, ranks=4)
+    assert transfer(stage, sender, addresses(ranks), "t", "a")["error"] == ""
+    stage.release(ranks[0], stage.router.transfer("t"))
+    until(lambda: ranks[3].buffer.usage().wanted == 0)
 
 
 def test_a_decoder_that_does_not_know_the_question_says_so(stage: Stage) -> None:

@@ -120,7 +120,7 @@ def test_a_full_buffer_is_waited_for(stage: Stage) -> None:
     send(sender, one, decoder.address, "ab")
 
     def fetch() -> None:
-        until(lambda: "full xy" in stage.events)
+        until(lambda: "denied xy" in stage.events)
         for key in "ab":
             assert decoder.buffer.fetched(key)
 
@@ -152,6 +152,48 @@ def test_a_buffer_that_stays_full_fails_one_transfer_and_not_the_sender(stage: S
     assert decoder.holds("xy") == ["X", "Y"]
 
 
+def test_a_released_transfer_makes_room_at_once(stage: Stage) -> None:
+    decoder, sender = stage.decoder(pages=2), stage.sender(allocation_timeout=0.1)
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    send(sender, one, decoder.address, "ab")
+    assert decoder.buffer.usage().wanted == 2
+    done = {"type": "Done", "boot_id": decoder.receiver.boot_id}
+    assert stage.release(decoder, one, "unknown") == done
+    send(sender, two, decoder.address, "xy")
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(two)
+    assert decoder.holds("xy") == ["X", "Y"]
+
+
+def test_a_prefiller_that_waits_for_room_stops_when_its_request_is_released(stage: Stage) -> None:
+    decoder, sender = stage.decoder(pages=2), stage.sender(allocation_timeout=30)
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    send(sender, one, decoder.address, "ab")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(send, sender, two, decoder.address, "xy")
+        until(lambda: "denied xy" in stage.events)
+        stage.release(decoder, two)
+        waiting.result(5)
+    sender.finish(two, 2)
+    reason = f"{HOST}: the router has given this request up"
+    assert stage.router.notice() == notice_of(two, reason)
+
+
+def test_a_write_under_way_when_its_request_is_released_leaves_nothing_wanted(
+    stage: Stage,
+) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+
+    def leave() -> None:
+        stage.release(decoder, transfer)
+
+    stage.wire.before_write = leave
+    send(sender, transfer, decoder.address, "ab", total=3)
+    usage = decoder.buffer.usage()
+    assert (usage.expected, usage.wanted, usage.cached) == (0, 0, 2)
+    assert decoder.holds("ab") == ["A", "B"]
+
+
 def test_a_prompt_larger_than_the_buffer_fails_at_once(stage: Stage) -> None:
     decoder, sender, transfer = stage.decoder(pages=4), stage.sender(), stage.router.transfer("t")
     started = time.monotonic()
@@ -164,7 +206,7 @@ def test_a_prompt_larger_than_the_buffer_fails_at_once(stage: Stage) -> None:
         f"{HOST}: the prompt needs 6 chunks of KV, the receive buffer holds 4: raise "
         "kvTransfer.bufferSize or keep such prompts short",
     )
-    assert list(stage.events) == ["full ab", "notice"]
+    assert list(stage.events) == ["denied ab", "notice"]
     assert decoder.buffer.usage().free == 4
 
 

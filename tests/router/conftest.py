@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from tests.router.stub_engine import StubEngine
+from tests.router.stub_engine import StubEngine, StubReceiver
 from tests.router.tokenizers_made import TEMPLATES, make_tokenizer
 
 from dpd_router.app import Router
@@ -52,6 +52,8 @@ class Stage:
         self.decoder_addresses: list[str] | None = None
         self.client = aiohttp.ClientSession()
         self.notify_port = 0
+        self.alloc_port = free_port()
+        self.receivers: dict[str, StubReceiver] = {}  # by the decoders' host
         self.scheme = "http"
         self._routers: list[Router] = []
 
@@ -64,6 +66,8 @@ class Stage:
                 engine = StubEngine(role, host)
                 await engine.start()
                 engines.append(engine)
+        if decode and host not in self.receivers:
+            self.receivers[host] = StubReceiver(host, self.alloc_port)
 
     async def router(
         self,
@@ -87,7 +91,7 @@ class Stage:
             "decode": {
                 "addresses": decoders,
                 "initPorts": [7300, 7301],
-                "allocPorts": [7400, 7401],
+                "allocPorts": [self.alloc_port, 7401],
             },
             "timeouts": {"connectSeconds": 2, "transferSeconds": 5, "idleSeconds": 5} | timeouts,
         }
@@ -121,6 +125,8 @@ class Stage:
             await router.stop()
         for engine in (*self.prefillers, *self.decoders):
             await engine.stop()
+        for receiver in self.receivers.values():
+            await receiver.stop()
 
 
 MakeStage = Callable[..., Awaitable[Stage]]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 
 MODEL = "tiny"
 REVISION = "0123456789ab"
 CREATED = 1764000000
+BOOT_ID = "0123456789abcdef0123456789abcdef"
 
 
 class Answers:
@@ -173,6 +175,10 @@ class Answers:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     DONE = b"data: [DONE]\n\n"
+
+    @staticmethod
+    def released() -> bytes:
+        return msgspec.msgpack.encode({"type": "Done", "boot_id": BOOT_ID})
 
     @staticmethod
     def error(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:

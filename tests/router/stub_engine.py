@@ -227,3 +227,33 @@ class StubEngine:
         if not isinstance(message, bytes):
             message = msgspec.msgpack.encode(message)
         await socket.send(message)
+
+
+class StubReceiver:
+    """A decoder's allocation port, which takes releases as the first rank of an engine does.
+
+    What it reads and says is compared with the engine's in tests/engine/test_messages.py.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.released: list[str] = []
+        self.messages = 0
+        self.answers = True
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.REP)
+        self._socket.bind(f"tcp://{host}:{port}")
+        self._serving = asyncio.ensure_future(self._serve())
+
+    async def _serve(self) -> None:
+        while True:
+            message = msgspec.msgpack.decode(await self._socket.recv())
+            assert message["type"] == "Release", message
+            self.messages += 1
+            self.released += message["transfer_ids"]
+            while not self.answers:
+                await asyncio.sleep(0.005)
+            await self._socket.send(Answers.released())
+
+    async def stop(self) -> None:
+        self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)
+        self._socket.close(0)

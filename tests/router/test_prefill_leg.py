@@ -39,7 +39,7 @@ async def test_the_prefill_leg_names_the_decoder_that_gets_the_request(stage: St
     assert spec == {
         "receiver_host": "127.0.0.1",
         "receiver_init_port": [7300, 7301],
-        "receiver_alloc_port": [7400, 7401],
+        "receiver_alloc_port": [stage.alloc_port, 7401],
     }
     assert body == LONG | {
         "max_tokens": 1,

@@ -55,7 +55,7 @@ async def running(stage: Stage, tmp_path: Path) -> AsyncIterator[Process]:
         "decode": {
             "addresses": [stage.decoders[0].address],
             "initPorts": [7300],
-            "allocPorts": [7400],
+            "allocPorts": [stage.alloc_port],
         },
         "timeouts": {"drainSeconds": 3},
     }

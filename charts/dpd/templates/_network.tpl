@@ -1,6 +1,7 @@
 {{/*
 Who may reach a component's pods; nobody else may. The rules follow from who opens connections: routers call engines by HTTP,
-prefillers call the decoders' KV ports and report to routers, and no decoder calls anybody.
+prefillers call the decoders' KV ports and report to routers, routers tell a decoder's first rank whose requests have ended, and no
+decoder calls anybody.
 What Kubernetes' own probes need is not listed: they come from the pod's node, which network plugins let through. Engines and
 routers of elsewhere (router.engines) are not let in; write a NetworkPolicy of your own for them, which adds to this one.
 */}}
@@ -63,8 +64,11 @@ spec:
 {{- $ports = append $ports (include "dpd.network.rankPorts" (dict "root" $.root "first" $first) | fromJson) -}}
 {{- end -}}
 {{- $prefill := include "dpd.network.pods" (dict "root" .root "component" "prefill") | fromJson -}}
+{{- $router := include "dpd.network.pods" (dict "root" .root "component" "router") | fromJson -}}
+{{- $releases := dict "protocol" "TCP" "port" (int64 .root.Values.kvTransfer.ports.alloc) -}}
 {{- $rules := (include "dpd.network.engine" . | fromJson).rules -}}
-{{- toJson (dict "rules" (append $rules (dict "from" (list $prefill) "ports" $ports))) -}}
+{{- $rules = append $rules (dict "from" (list $prefill) "ports" $ports) -}}
+{{- toJson (dict "rules" (append $rules (dict "from" (list $router) "ports" (list $releases)))) -}}
 {{- end -}}
 
 {{/*

@@ -22,6 +22,7 @@ from .lmcache import LMCachePD
 from .metrics import Metrics
 from .notices import Notices
 from .probing import probe
+from .releasing import Releases
 from .serving import Serving
 from .status import Status
 from .tokenizing import Tokenizer
@@ -57,6 +58,8 @@ class Router:
         self.metrics = Metrics()
         self.upstream = Upstream(connect_seconds=config.timeouts.connect, metrics=self.metrics)
         self.notices = Notices(self.metrics)
+        protocol = LMCachePD(join_address(pod_ip, config.notify_port), config.receiver)
+        self.releases = Releases(protocol, answer_seconds=config.timeouts.connect)
         self.prefillers = Pool("prefill", config.prefill, resolve=resolve)
         self.decoders = Pool("decode", config.decode, resolve=resolve)
         self.serving = Serving(
@@ -69,8 +72,9 @@ class Router:
                 upstream=self.upstream,
                 prefillers=self.prefillers,
                 strategy=LeastInFlight(),
-                protocol=LMCachePD(join_address(pod_ip, config.notify_port), config.receiver),
+                protocol=protocol,
                 notices=self.notices,
+                releases=self.releases,
                 metrics=self.metrics,
                 limit_seconds=config.timeouts.transfer,
             ),
@@ -184,6 +188,7 @@ class Router:
             duty.cancel()
         await asyncio.gather(*self._duties, return_exceptions=True)
         self.notices.close()
+        await self.releases.close()
         await self.upstream.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from .addresses import join_address
 from .config import Receiver
 from .engines import Engine
 
@@ -22,6 +23,12 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     rank: int = 0
     ranks: int = 1
     error: str = ""
+
+
+class Release(msgspec.Struct, tag=True, frozen=True):
+    """Word to a decoder that the requests of these transfers have ended, served or not."""
+
+    transfer_ids: list[str]
 
 
 _decoder = msgspec.msgpack.Decoder(Notice)
@@ -40,7 +47,7 @@ def read_notice(message: bytes) -> Notice:
 
 
 class LMCachePD:
-    """Makes transfer ids and the parameters of prefill legs.
+    """Makes transfer ids, the parameters of prefill legs, and releases.
 
     Args:
         reply_to: "ip:port" where engines send their notices; part of every transfer id.
@@ -67,3 +74,11 @@ class LMCachePD:
                 },
             }
         }
+
+    def release_address(self, decoder: Engine) -> str:
+        """Return "ip:port" of a decoder's first rank, which takes releases for all of them."""
+        return join_address(decoder.ip, self._receiver.alloc_ports[0])
+
+    def release(self, transfer_ids: list[str]) -> bytes:
+        """Return the message that the requests of these transfers have ended."""
+        return msgspec.msgpack.encode(Release(transfer_ids))

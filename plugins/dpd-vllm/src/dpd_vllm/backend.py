@@ -67,6 +67,7 @@ class LandedPDBackend(PDBackend):
         extra = config.extra_config or {}
         self._allocation_timeout = float(extra["dpd_allocation_timeout_seconds"])
         self._pull_timeout = float(extra["dpd_pull_timeout_seconds"])
+        self._alloc_ports: Sequence[int] = config.pd_peer_alloc_port or ()
         self._metadata = metadata
         self.chunk_size = config.chunk_size
         self._ranks = compat.sending_ranks(config, metadata)
@@ -151,6 +152,10 @@ class LandedPDBackend(PDBackend):
         self.buffer = ReceiveBuffer(pages, self._pull_timeout)
         boot_id = uuid.uuid4().hex
         here = messages.RankAt(self.pd_config.peer_host, boot_id)
+        # Of MLA the first rank alone has a backend, so there is nobody to ask.
+        ranks = [here] if self._ranks == 1 else of_all_ranks(here)
+        ports = self._alloc_ports[: len(ranks)]
+        addresses = [f"{at.host}:{port}" for at, port in zip(ranks, ports, strict=True)]
         self._receiver = Receiver(
             f"{self.pd_config.peer_host}:{self.pd_config.peer_alloc_port}",
             self.buffer,
@@ -159,8 +164,8 @@ class LandedPDBackend(PDBackend):
             page_number=lambda page: page.meta.address,
             chunk_size=self.chunk_size,
             boot_id=boot_id,
-            # Of MLA the first rank alone has a backend, so there is nobody to ask.
-            ranks=[here] if self._ranks == 1 else of_all_ranks(here),
+            ranks=ranks,
+            others=addresses[1:] if self.tp_rank == 0 else (),
             log=logger.error,
         )
 

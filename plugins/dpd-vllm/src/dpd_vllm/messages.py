@@ -4,6 +4,8 @@ Prefiller to decoder, on the decoder's allocation port (ZMQ REQ to REP, one port
 `Allocate` is answered by `Allocated` or `Refused`; `Landed` and `Abandon` by `Done`; `Where` by
 `Ranks`.
 Prefiller to router (ZMQ PUSH to PULL): `Notice`, one per rank that stores KV.
+Router to decoder, on the first rank's allocation port: `Release`, answered by `Done`. The first
+rank tells the others.
 """
 
 from __future__ import annotations
@@ -49,9 +51,15 @@ class Landed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Abandon(msgspec.Struct, tag=True, frozen=True):
-    """No decode request will come for this transfer."""
+    """The prefiller won't complete this transfer."""
 
     transfer_id: str
+
+
+class Release(msgspec.Struct, tag=True, frozen=True):
+    """The requests of these transfers have ended, served or not: nobody wants their KV."""
+
+    transfer_ids: list[str]
 
 
 class Where(msgspec.Struct, tag=True, frozen=True):
@@ -73,7 +81,7 @@ class Ranks(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """Answer to `Landed` and `Abandon`."""
+    """Answer to `Landed`, `Abandon` and `Release`."""
 
     boot_id: str
 
@@ -90,7 +98,7 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     error: str = ""  # not empty: the transfer failed
 
 
-ToDecoder = Allocate | Landed | Abandon | Where
+ToDecoder = Allocate | Landed | Abandon | Release | Where
 FromDecoder = Allocated | Refused | Done | Ranks
 
 _to_decoder = msgspec.msgpack.Decoder(ToDecoder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
@@ -9,10 +10,18 @@ from typing import Any, Generic
 import zmq
 
 from dpd_vllm import messages
-from dpd_vllm.buffer import Full, K, P, ReceiveBuffer
+from dpd_vllm.buffer import Denied, K, P, ReceiveBuffer
 from dpd_vllm.fingerprint import difference
 
 _POLL = 200  # milliseconds between looks at whether to stop
+
+
+def _connected(context: zmq.Context[Any], address: str) -> zmq.Socket[bytes]:
+    """Return a socket to another rank's receiver, which need not wait for its answers."""
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(f"tcp://{address}")
+    return socket
 
 
 class Receiver(Generic[K, P]):
@@ -27,6 +36,7 @@ class Receiver(Generic[K, P]):
         chunk_size: tokens of a full chunk.
         boot_id: of this process: another one for each start.
         ranks: where all ranks of this engine are, this one included.
+        others: `host:port` of the ranks that this one tells what routers released.
 
     Raises:
         zmq.ZMQError: the address can't be bound.
@@ -42,6 +52,7 @@ class Receiver(Generic[K, P]):
         chunk_size: int,
         boot_id: str,
         ranks: Sequence[messages.RankAt],
+        others: Sequence[str] = (),
         context: zmq.Context[Any] | None = None,
         log: Callable[[str], None] = lambda message: None,
     ) -> None:
@@ -54,9 +65,11 @@ class Receiver(Generic[K, P]):
         self._chunk_size = chunk_size
         self._log = log
         self._running = True
-        self._socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(zmq.REP)
+        context = context or zmq.Context.instance()
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(f"tcp://{address}")
+        self._others = [_connected(context, other) for other in others]
         self._thread = threading.Thread(target=self._serve, name="dpd-receiver", daemon=True)
         self._thread.start()
 
@@ -78,7 +91,8 @@ class Receiver(Generic[K, P]):
                     answer = self._refuse(f"message not understood: {error}")
                 self._socket.send(messages.encode(answer))
         finally:
-            self._socket.close()
+            for socket in (self._socket, *self._others):
+                socket.close()
 
     def _answer(self, message: messages.ToDecoder) -> messages.FromDecoder:
         if isinstance(message, messages.Allocate):
@@ -91,8 +105,22 @@ class Receiver(Generic[K, P]):
             return messages.Done(self.boot_id)
         if isinstance(message, messages.Where):
             return messages.Ranks(self.boot_id, self._ranks)
-        self._buffer.abandon(message.transfer_id)
+        if isinstance(message, messages.Release):
+            self._release(message)
+        else:
+            self._buffer.abandon(message.transfer_id)
         return messages.Done(self.boot_id)
+
+    def _release(self, message: messages.Release) -> None:
+        for transfer_id in message.transfer_ids:
+            self._buffer.release(transfer_id)
+        for socket in self._others:
+            # Nothing hangs on an answer: what a rank does not hear of, its time-out frees.
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    socket.recv_multipart(zmq.DONTWAIT)
+            with contextlib.suppress(zmq.Again):
+                socket.send_multipart([b"", messages.encode(message)], zmq.DONTWAIT)
 
     def _allocate(self, message: messages.Allocate) -> messages.FromDecoder:
         if differs := difference(message.fingerprint, self._fingerprint):
@@ -105,7 +133,7 @@ class Receiver(Generic[K, P]):
         keys: Sequence[K] = [self._to_key(key) for key in message.keys]
         tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
         result = self._buffer.allocate(message.transfer_id, keys, tokens, message.remaining_chunks)
-        if isinstance(result, Full):
+        if isinstance(result, Denied):
             return messages.Refused(self.boot_id, result.reason, result.retry)
         pages = [self._page_number(page) for page in result.pages]
         return messages.Allocated(self.boot_id, result.ticket, result.already_landed, pages)

@@ -78,8 +78,9 @@ class Serving:
         if not decision.prompts:
             return await self._relay_to_any(trip, parsed.forward, self._choose(decoders))
         decoder = self._choose(paired)
-        with decoder.serving():
-            await self._move_kv(trip, route, parsed, counted, decision, decoder)
+        legs = self._legs(route, parsed, counted, decision, decoder)
+        with decoder.serving(), self._transfer.wanted(legs, decoder):
+            await self._move_kv(trip, legs, decoder)
             return await self._relay(trip, parsed.forward, decoder)
 
     async def pass_on(self, trip: Trip) -> web.StreamResponse:
@@ -155,15 +156,14 @@ class Serving:
             raise Refused(503, f"No decoder answers ({names}).", code="no_decoder")
         return self._strategy.choose(decoders)
 
-    async def _move_kv(
+    def _legs(
         self,
-        trip: Trip,
         route: Route,
         parsed: Parsed,
         counted: Counted,
         decision: Decision,
         decoder: Engine,
-    ) -> None:
+    ) -> list[Leg]:
         prompts = [None] if route == "chat" else split_prompts(parsed.body["prompt"])
         protocol = self._transfer.protocol
 
@@ -180,7 +180,9 @@ class Serving:
             make_body = partial(self._write, len(parsed.forward), body)
             return Leg(transfer_id, make_body, counted.tokens[index])
 
-        legs = [leg(index) for index in decision.prompts]
+        return [leg(index) for index in decision.prompts]
+
+    async def _move_kv(self, trip: Trip, legs: Sequence[Leg], decoder: Engine) -> None:
         done = await self._transfer.run(
             legs,
             decoder=decoder,

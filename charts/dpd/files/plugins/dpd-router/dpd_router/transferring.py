@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from .engines import Engine, Pool
 from .lmcache import LMCachePD
 from .metrics import Metrics
 from .notices import Notices, TransferFailed
+from .releasing import Releases
 from .upstream import (
     ConnectFailed,
     Outgoing,
@@ -61,6 +63,7 @@ class Transfer:
         strategy: Strategy,
         protocol: LMCachePD,
         notices: Notices,
+        releases: Releases,
         metrics: Metrics,
         limit_seconds: float,
     ) -> None:
@@ -69,8 +72,17 @@ class Transfer:
         self._strategy = strategy
         self.protocol = protocol
         self._notices = notices
+        self._releases = releases
         self._metrics = metrics
         self._limit = limit_seconds
+
+    @contextmanager
+    def wanted(self, legs: Sequence[Leg], decoder: Engine) -> Iterator[None]:
+        """Let a decoder keep the legs' KV for as long as the block runs, however that ends."""
+        try:
+            yield
+        finally:
+            self._releases.release(decoder, [leg.transfer_id for leg in legs])
 
     async def run(
         self,

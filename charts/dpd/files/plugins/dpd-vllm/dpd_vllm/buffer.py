@@ -2,7 +2,7 @@
 
 A page is *expected* from its allocation until its bytes have landed. Only then does its key become
 visible to the scheduler. A landed page is *wanted* by each transfer that counts on it, until a
-request fetches it or the transfer is given up; after that it is *cached*: still visible (a later
+request fetches it or the transfer is released; after that it is *cached*: still visible (a later
 prompt with the same prefix need not send it again) and the first to go when room is needed.
 """
 
@@ -48,8 +48,8 @@ class Granted(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Full:
-    """The answer when there is no room: for now (`retry`) or at any time."""
+class Denied:
+    """The answer when there is no room, for now (`retry`) or at any time, or no need of any."""
 
     reason: str
     retry: bool
@@ -113,11 +113,12 @@ class ReceiveBuffer(Generic[K, P]):
         self._landed: OrderedDict[K, _Landed[P]] = OrderedDict()  # least recently used first
         self._tickets: dict[int, _Ticket[K, P]] = {}
         self._transfers: dict[str, _Transfer] = {}
+        self._released: OrderedDict[str, float] = OrderedDict()  # until when, oldest first
         self._numbers = itertools.count(1)
 
     def allocate(
         self, transfer_id: str, keys: Sequence[K], tokens: Sequence[int], remaining_chunks: int
-    ) -> Granted[P] | Full:
+    ) -> Granted[P] | Denied:
         """Reserve a page for each key that has not landed; all of them or none.
 
         The first call of a transfer also reserves room for the chunks still to come, so that two
@@ -131,9 +132,11 @@ class ReceiveBuffer(Generic[K, P]):
         """
         with self._lock:
             self._expire()
+            if transfer_id in self._released:
+                return Denied("the router has given this request up", retry=False)
             remaining = max(remaining_chunks, len(keys))
             if remaining > self._pool.total:
-                return Full(
+                return Denied(
                     f"the prompt needs {remaining} chunks of KV, the receive buffer holds "
                     f"{self._pool.total}: raise kvTransfer.bufferSize or keep such prompts short",
                     retry=False,
@@ -147,7 +150,7 @@ class ReceiveBuffer(Generic[K, P]):
                 1 for key, entry in self._landed.items() if key not in hits and self._idle(entry)
             )
             if remaining - len(already) > room - others:
-                return Full(
+                return Denied(
                     f"{remaining - len(already)} pages needed, {max(room - others, 0)} of "
                     f"{self._pool.total} free",
                     retry=True,
@@ -192,6 +195,17 @@ class ReceiveBuffer(Generic[K, P]):
         """Forget a transfer. Expected pages stay until their time-out: a write may be under way."""
         with self._lock:
             self._forget(transfer_id)
+
+    def release(self, transfer_id: str) -> None:
+        """Forget a transfer for good, since its request has ended.
+
+        Its prefiller may not know yet: what it still asks for is denied, and what it still writes
+        lands as nobody's. This is remembered for as long as KV waits for its request.
+        """
+        with self._lock:
+            self._forget(transfer_id)
+            self._released[transfer_id] = self._clock() + self._pull_timeout
+            self._released.move_to_end(transfer_id)
 
     def contains(self, key: K) -> bool:
         """Tell whether a chunk has landed."""
@@ -251,6 +265,8 @@ class ReceiveBuffer(Generic[K, P]):
 
     def _expire(self) -> None:
         now = self._clock()
+        while self._released and next(iter(self._released.values())) <= now:
+            self._released.popitem(last=False)
         for transfer_id in [i for i, t in self._transfers.items() if t.deadline <= now]:
             self._forget(transfer_id)
         for ticket in [i for i, t in self._tickets.items() if t.deadline <= now]:

@@ -1,0 +1,161 @@
+"""Every way a request ends, its decoder is told that nobody wants its KV any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.router.conftest import HOST, Stage
+from tests.router.test_disconnects import LONG, SHORT, leave, open_request
+
+
+def transfers(stage: Stage) -> list[str]:
+    """Return the ids that the prefillers were given."""
+    return [
+        str(seen.body["kv_transfer_params"]["disagg_spec"]["req_id"])
+        for engine in stage.prefillers
+        for seen in engine.seen
+    ]
+
+
+async def all_released(stage: Stage, count: int) -> None:
+    """Wait until just the transfers that were begun are released, each once."""
+    receiver = stage.receivers[HOST]
+    await stage.until(lambda: len(receiver.released) >= count, 2)
+    assert sorted(receiver.released) == sorted(transfers(stage))
+    assert len(set(receiver.released)) == count
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answered_request_is_released(stage: Stage, stream: bool) -> None:
+    await stage.router()
+    async with stage.post("/v1/completions", LONG | {"stream": stream}) as response:
+        assert response.status == 200
+        await response.read()
+    await all_released(stage, 1)
+
+
+async def test_each_long_prompt_of_a_request_is_released(stage: Stage) -> None:
+    await stage.router()
+    prompts = [[word] * 40 for word in range(1, 4)]
+    async with stage.post("/v1/completions", LONG | {"prompt": [*prompts, [1]]}) as response:
+        assert response.status == 200
+    await all_released(stage, len(transfers(stage)))
+    assert len(transfers(stage)) >= 3
+
+
+async def test_a_short_prompt_has_nothing_to_release(stage: Stage) -> None:
+    router = await stage.router()
+    async with stage.post("/v1/completions", SHORT) as response:
+        assert response.status == 200
+    await router.releases.close()
+    assert stage.receivers[HOST].messages == 0
+
+
+async def test_nothing_is_released_before_the_request_has_ended(stage: Stage) -> None:
+    await stage.router()
+    stage.decoders[0].does.pause = 0.3
+    async with stage.post("/v1/completions", LONG | {"stream": True}) as response:
+        await response.content.readany()
+        await asyncio.sleep(0.1)
+        assert stage.receivers[HOST].released == []
+        await response.read()
+    await all_released(stage, 1)
+
+
+@pytest.mark.parametrize(
+    ("engine", "how"),
+    [
+        ("prefill", {"delay": 60}),
+        ("prefill", {"notify_delay": 60}),
+        ("decode", {"delay": 60}),
+        ("decode", {"pause": 60}),
+    ],
+    ids=["prefill", "landing", "before the first token", "in the stream"],
+)
+async def test_a_client_that_leaves_is_released(
+    stage: Stage, engine: str, how: dict[str, Any]
+) -> None:
+    await stage.router()
+    slow = stage.prefillers[0] if engine == "prefill" else stage.decoders[0]
+    for name, value in how.items():
+        setattr(slow.does, name, value)
+    _, writer = await open_request(stage, LONG | {"stream": True})
+    await stage.until(lambda: len(slow.seen) == 1)
+    await asyncio.sleep(0.1)
+    assert stage.receivers[HOST].released == []
+    leave(writer, "close")
+    await all_released(stage, 1)
+
+
+async def test_a_failed_transfer_is_released(stage: Stage) -> None:
+    await stage.router()
+    stage.prefillers[0].does.notify_error = "no room"
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 503
+    await all_released(stage, 1)
+
+
+async def test_a_transfer_that_took_too_long_is_released(stage: Stage) -> None:
+    await stage.router(transferSeconds=0.3)
+    stage.prefillers[0].does.notify = False
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 504
+    await all_released(stage, 1)
+
+
+async def test_a_request_that_the_decoder_refuses_is_released(stage: Stage) -> None:
+    await stage.router()
+
+    async def refuse(request: Any, seen: Any) -> web.Response:
+        return web.Response(status=400)
+
+    stage.decoders[0].does.handle = refuse
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 400
+    await all_released(stage, 1)
+
+
+async def test_releases_that_wait_for_an_answer_go_out_together(stage: Stage) -> None:
+    await stage.router()
+    receiver = stage.receivers[HOST]
+    receiver.answers = False
+    for _ in range(20):
+        async with stage.post("/v1/completions", LONG) as response:
+            assert response.status == 200  # nobody waits for a decoder to hear it
+    assert receiver.messages == 1
+    receiver.answers = True
+    await all_released(stage, 20)
+    assert receiver.messages == 2
+
+
+async def test_a_decoder_that_does_not_answer_is_told_of_the_next_one(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = await stage.router(connectSeconds=0.2)
+    receiver = stage.receivers[HOST]
+    receiver.answers = False
+    with caplog.at_level(logging.WARNING, "dpd_router.releasing"):
+        async with stage.post("/v1/completions", LONG) as response:
+            assert response.status == 200
+        await stage.until(lambda: any("not told" in line for line in caplog.messages))
+    assert caplog.messages[-1] == (
+        f"decoder {HOST}:{stage.alloc_port} was not told of 1 released transfers (no answer in "
+        "0.2 s); it frees their KV in kvTransfer.pullTimeoutSeconds"
+    )
+    receiver.answers = True
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 200
+    await all_released(stage, 2)
+    await router.releases.close()
+
+
+async def test_a_stopping_router_tells_what_it_has_to(stage: Stage) -> None:
+    router = await stage.router()
+    async with stage.post("/v1/completions", LONG) as response:
+        assert response.status == 200
+    await router.stop()
+    await all_released(stage, 1)
