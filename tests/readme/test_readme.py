@@ -112,6 +112,9 @@ def test_a_helm_command_renders_or_stops_only_for_want_of_a_cluster(
         done = run(BIN / program, "template", *command[2:])
         assert done.returncode == 0, done.stderr
     done = run(*command)
+    if line.startswith("helm template "):
+        assert done.returncode == 0, done.stderr
+        return
     assert done.returncode != 0
     assert UNREACHABLE.search(done.stderr), done.stderr
 

@@ -101,7 +101,7 @@ def _send(cluster: Cluster, kind: str, disaggregated: bool, path: str, body: dic
 
 
 def _invitation(cluster: Cluster) -> str:
-    url = cluster.url("router")
+    url, decoder = cluster.url("router"), cluster.url("decode")
     words = model.text(places.cache() / "models" / "tiny", 6, seed=1).strip()
     ask = f"curl -si {url}/v1/completions -H 'content-type: application/json' -d "
     short = f'\'{{"model": "tiny", "prompt": "{words}", "max_tokens": 16}}\''
@@ -112,7 +112,10 @@ def _invitation(cluster: Cluster) -> str:
     return (
         f"\nThe endpoint is {url} until Ctrl-C. See x-dpd-path in the answers to\n"
         f"\n  {ask}{short}\n\n  {ask}{long_}\n"
-        f"\n  curl -s {url}/metrics\n\nLogs: {cluster.directory}/*.log"
+        "\nand in the metrics of the router, and of the decoder, what became of them:\n"
+        f"\n  curl -s {url}/metrics | grep dpd_router_requests_total"
+        f"\n  curl -s {decoder}/metrics | grep -E '{RECEIVED}|dpd:receive_buffer_pages'"
+        f"\n\nLogs: {cluster.directory}/*.log"
     )
 
 
