@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dpd_router.app import MAX_BODY_BYTES
 from dpd_router.config import parse
 from dpd_vllm.wiring import read_wiring
 
@@ -47,3 +48,10 @@ def test_the_plugin_takes_the_wiring_of_both_roles(
         assert wiring.role == role
         assert wiring.allocation_timeout == 30
         assert wiring.pull_timeout == 300
+
+
+def test_an_nginx_lets_through_bodies_as_large_as_the_router_takes(helm4: Helm) -> None:
+    manifests = helm4.render({"router": {"ingress": {"enabled": True, "className": "nginx"}}})
+    annotations = manifests.one("Ingress", "-router")["metadata"]["annotations"]
+    size = annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
+    assert size == f"{MAX_BODY_BYTES >> 20}m"

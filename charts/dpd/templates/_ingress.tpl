@@ -1,20 +1,28 @@
 {{/*
-Annotations of the router's Ingress as JSON: for the AWS Load Balancer Controller those that streams and stopping routers need, for it
-and for nginx that the router speaks HTTPS, and the user's over them.
+Annotations of the router's Ingress as JSON: for the AWS Load Balancer Controller and for nginx those that streams, large prompts and
+stopping routers need, that the router speaks HTTPS, and the user's over them.
 */}}
 {{- define "dpd.ingress.annotations" -}}
 {{- $router := .Values.router -}}
 {{- $given := $router.ingress.annotations | default dict -}}
 {{- $own := dict -}}
-{{- if eq ($router.ingress.className | default "") "alb" -}}
-{{- /* A client hears nothing while its KV moves and then while the decoder is silent. Both limits are those of AWS. */ -}}
-{{- $silence := addf $router.timeouts.transferSeconds $router.timeouts.idleSeconds | ceil | int64 | min 4000 -}}
+{{- $class := $router.ingress.className | default "" -}}
+{{- /* A client hears nothing while its KV moves and then while the decoder is silent. */ -}}
+{{- $silence := addf $router.timeouts.transferSeconds $router.timeouts.idleSeconds | ceil | int64 -}}
+{{- if eq $class "alb" -}}
+{{- /* Both limits are those of AWS. */ -}}
+{{- $silence = min 4000 $silence -}}
 {{- $drain := ceil $router.timeouts.drainSeconds | int64 | min 3600 -}}
 {{- $own = dict
   "alb.ingress.kubernetes.io/target-type" "ip"
   "alb.ingress.kubernetes.io/healthcheck-path" "/ready"
   "alb.ingress.kubernetes.io/load-balancer-attributes" (printf "idle_timeout.timeout_seconds=%d" $silence)
   "alb.ingress.kubernetes.io/target-group-attributes" (printf "deregistration_delay.timeout_seconds=%d" $drain)
+-}}
+{{- else if contains "nginx" $class -}}
+{{- $own = dict
+  "nginx.ingress.kubernetes.io/proxy-read-timeout" (toString $silence)
+  "nginx.ingress.kubernetes.io/proxy-body-size" "64m"
 -}}
 {{- end -}}
 {{- if $router.tls.secretName }}{{ with include "dpd.ingress.protocol" . }}{{ $_ := set $own . "HTTPS" }}{{ end }}{{ end -}}
