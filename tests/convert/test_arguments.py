@@ -50,6 +50,17 @@ def test_one_spelling_for_all(
     assert convert().values["prefill"]["args"] == written
 
 
+def test_a_tokenizer_of_hugging_face_is_left_out_where_pods_fetch_nothing_from_there(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    set_args(spec, ["/opt/ml/model", "--tensor-parallel-size=8", "--tokenizer=org/tokens"])
+    converted = convert()
+    manifests = helm.render(converted.text)
+    assert manifests.config("router")["model"]["tokenizer"].startswith("/model")
+    reason = converted.reason("spec.worker.args", "--tokenizer=org/tokens")
+    assert reason.startswith("with model.source.type s3 pods fetch nothing from Hugging Face")
+
+
 @pytest.mark.parametrize("fact", ["owned", "refused"])
 def test_flags_that_the_chart_does_not_take_are_values_or_named_with_its_own_reason(
     convert: Convert, spec: dict[str, Any], helm: Helm, fact: str

@@ -171,6 +171,23 @@ def test_one_time_stands_for_two(
     assert len(left) == len(other)
 
 
+@pytest.mark.parametrize(("role", "other"), [("prefill", "decode"), ("decode", "prefill")])
+def test_a_role_that_may_have_no_engines_beside_one_that_has_keeps_one(
+    convert: Convert, spec: dict[str, Any], helm: Helm, role: str, other: str
+) -> None:
+    field = {"prefill": "prefillAutoScaling", "decode": "decodingAutoScaling"}
+    spec["pdSpec"]["autoScalingSpec"] = {
+        field[role]: {"minReplicaCount": 0, "prometheusTrigger": LATENCY},
+        field[other]: {"minReplicaCount": 2, "prometheusTrigger": LATENCY},
+    }
+    converted = convert()
+    manifests = helm.render(converted.text)
+    assert manifests.one("ScaledObject", f"-{role}")["spec"]["minReplicaCount"] == 1
+    assert manifests.one("ScaledObject", f"-{other}")["spec"]["minReplicaCount"] == 2
+    path = f"spec.pdSpec.autoScalingSpec.{field[role]}.minReplicaCount"
+    assert converted.reason(path, "0").startswith("1 was taken: the router is ready only while")
+
+
 @pytest.mark.parametrize(
     ("given", "sender"),
     [

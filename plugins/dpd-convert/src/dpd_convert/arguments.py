@@ -178,6 +178,13 @@ def _write(
     if key == "model.tokenizer" and value in (folders.new, conversion.written("model.name")):
         return  # what the chart takes by itself
     source = conversion.written("model.source.type")
+    if key == "model.tokenizer" and source != "huggingFace" and not value.startswith("/"):
+        reason = (
+            f"with model.source.type {source} pods fetch nothing from Hugging Face, so the model's "
+            "own folder has to have the tokenizer; or set model.tokenizer to another folder"
+        )
+        conversion.leave(SHARED, str(flag), reason)
+        return
     if key == "model.revision" and source != "huggingFace":
         conversion.leave(SHARED, str(flag), f"only Hugging Face has revisions, {source} has none")
         return

@@ -12,6 +12,10 @@ from .table import SECTIONS, TABLE
 
 # KEDA's name of each kind of trigger.
 _TYPES = {"cloudWatchTrigger": "aws-cloudwatch", "prometheusTrigger": "prometheus"}
+_ROLES = {
+    "prefill": "pdSpec.autoScalingSpec.prefillAutoScaling",
+    "decode": "pdSpec.autoScalingSpec.decodingAutoScaling",
+}
 # What HyperPod takes when a manifest does not say it.
 _MOST = 5
 _SECONDS = 300
@@ -23,6 +27,17 @@ def convert(conversion: Conversion) -> None:
         for place, key in section.below.items():
             if spec := conversion.get(place):
                 _convert_one(conversion, spec, place, key)
+    _keep_one_of_each_role(conversion)
+
+
+def _keep_one_of_each_role(conversion: Conversion) -> None:
+    """Take 1 for the least of a role that may have none while the other has engines."""
+    key = "autoscaling.minReplicas"
+    none = [role for role in _ROLES if conversion.written(f"{role}.{key}") == 0]
+    if len(none) == 1:
+        conversion.set(f"{none[0]}.{key}", 1)
+        reason = "1 was taken: the router is ready only while engines of both roles answer"
+        conversion.leave(f"{_ROLES[none[0]]}.minReplicaCount", 0, reason)
 
 
 def _convert_one(conversion: Conversion, spec: dict[str, Any], place: str, key: str) -> None:
