@@ -192,6 +192,21 @@ async def test_only_a_stream_of_tokens_has_a_time_to_the_first(stage: Stage) -> 
     assert family.samples == []
 
 
+async def test_the_time_to_the_first_token_ends_with_it_and_begins_with_the_request(
+    stage: Stage,
+) -> None:
+    router = await stage.router()
+    stage.prefillers[0].does.delay = 0.3
+    stage.decoders[0].does.delay = 0.3
+    stage.decoders[0].does.pause = 1.0  # of two, after the first of three words
+    async with stage.post("/v1/completions", {"prompt": [1] * 40, "stream": True}) as response:
+        await response.read()
+    took = router.metrics.registry.get_sample_value(
+        "dpd_router_ttft_seconds_sum", {"path": "disaggregated"}
+    )
+    assert took is not None and 0.6 <= took < 0.6 + 1.0
+
+
 async def test_a_port_that_is_taken_is_named(stage: Stage) -> None:
     first = await stage.router()
     second = Router(first._config, pod_ip="127.0.0.1", load_tokenizer=load_tokenizer)
