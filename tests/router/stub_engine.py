@@ -239,19 +239,24 @@ class StubReceiver:
         self.released: list[str] = []
         self.messages = 0
         self.answers = True
-        self._socket = zmq.asyncio.Context.instance().socket(zmq.REP)
+        self.deaf = False  # what is said then is lost
+        # Not REP, which must answer whatever it hears.
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
         self._socket.bind(f"tcp://{host}:{port}")
         self._serving = asyncio.ensure_future(self._serve())
 
     async def _serve(self) -> None:
         while True:
-            message = msgspec.msgpack.decode(await self._socket.recv())
+            *envelope, raw = await self._socket.recv_multipart()
+            if self.deaf:
+                continue
+            message = msgspec.msgpack.decode(raw)
             assert message["type"] == "Release", message
             self.messages += 1
             self.released += message["transfer_ids"]
             while not self.answers:
                 await asyncio.sleep(0.005)
-            await self._socket.send(Answers.released())
+            await self._socket.send_multipart([*envelope, Answers.released()])
 
     async def stop(self) -> None:
         self._serving.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -132,25 +133,41 @@ async def test_releases_that_wait_for_an_answer_go_out_together(stage: Stage) ->
     assert receiver.messages == 2
 
 
-async def test_a_decoder_that_does_not_answer_is_told_of_the_next_one(
+async def test_a_decoder_that_did_not_answer_is_told_once_it_does(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router = await stage.router(connectSeconds=0.2)
+    await stage.router(connectSeconds=0.2)
     receiver = stage.receivers[HOST]
-    receiver.answers = False
+    receiver.deaf = True
     with caplog.at_level(logging.WARNING, "dpd_router.releasing"):
-        async with stage.post("/v1/completions", LONG) as response:
-            assert response.status == 200
+        for _ in range(3):
+            async with stage.post("/v1/completions", LONG) as response:
+                assert response.status == 200
         await stage.until(lambda: any("not told" in line for line in caplog.messages))
-    assert caplog.messages[-1] == (
-        f"decoder {HOST}:{stage.alloc_port} was not told of 1 released transfers (no answer in "
-        "0.2 s); it frees their KV in kvTransfer.pullTimeoutSeconds"
+        await asyncio.sleep(0.5)
+    told = [r.getMessage() for r in caplog.records if r.name == "dpd_router.releasing"]
+    assert len(told) == 1  # one line for an outage
+    assert re.fullmatch(
+        rf"decoder {HOST}:{stage.alloc_port} was not told yet of [1-3] ended transfers: no answer "
+        r"in 0\.2 s; its kvTransfer\.pullTimeoutSeconds frees their KV otherwise",
+        told[0],
     )
-    receiver.answers = True
+    assert receiver.released == []
+    receiver.deaf = False
+    await all_released(stage, 3)
+
+
+async def test_a_decoder_that_never_answers_again_is_given_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpd_router.releasing.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("dpd_router.releasing.KEPT_SECONDS", 0.3)
+    router = await stage.router(connectSeconds=0.05)
+    stage.receivers[HOST].deaf = True
     async with stage.post("/v1/completions", LONG) as response:
         assert response.status == 200
-    await all_released(stage, 2)
-    await router.releases.close()
+    assert router.releases._waiting
+    await stage.until(lambda: not router.releases._waiting and not router.releases._sending)
 
 
 async def test_a_stopping_router_tells_what_it_has_to(stage: Stage) -> None:

@@ -13,8 +13,13 @@
 {{/* Name of the volume and of the claim that the chart makes for a bucket or file system; another one gets another name, since neither can change. */}}
 {{- define "dpd.model.claim" -}}
 {{- $source := .Values.model.source -}}
-{{- $drawn := pick $source "type" "s3" "fsx" | toJson | sha256sum | trunc 8 -}}
+{{- $drawn := dict "values" (pick $source "type" "s3" "fsx") "mode" (include "dpd.model.accessMode" .) | toJson | sha256sum | trunc 8 -}}
 {{- printf "%s-model-%s" (include "dpd.fullname" .) $drawn -}}
+{{- end -}}
+
+{{/* What the source's driver offers: that of FSx no volume for reading only. Pods mount both for reading only. */}}
+{{- define "dpd.model.accessMode" -}}
+{{- eq .Values.model.source.type "fsx" | ternary "ReadWriteMany" "ReadOnlyMany" -}}
 {{- end -}}
 
 {{/* "yes" when the chart makes a PersistentVolume and a claim on it. */}}

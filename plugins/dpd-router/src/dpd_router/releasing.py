@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import time
 from collections.abc import Iterable
 
 import zmq
@@ -16,12 +18,16 @@ _log = logging.getLogger(__name__)
 
 # Transfers named in one message.
 MAX_IN_MESSAGE = 1000
+# Seconds between two tries to reach a decoder.
+PAUSE_SECONDS = 1.0
+# Seconds after which a decoder is not told any more. By default it has freed the KV by then itself.
+KEPT_SECONDS = 300.0
 
 
 class Releases:
-    """Sends releases to decoders, in the order in which the requests ended.
+    """Sends releases to decoders; one that does not answer is tried again.
 
-    Nobody waits for them: a decoder that does not hear frees the pages by its own time-out.
+    Nobody waits for them, and a decoder may hear of a transfer twice.
 
     Args:
         protocol: says where and how a decoder is told.
@@ -31,42 +37,65 @@ class Releases:
     def __init__(self, protocol: LMCachePD, *, answer_seconds: float) -> None:
         self._protocol = protocol
         self._answer_seconds = answer_seconds
-        self._waiting: dict[str, list[str]] = {}  # transfer ids, by decoder's address
+        # By decoder's address: since when each transfer is to be told, oldest first.
+        self._waiting: dict[str, dict[str, float]] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
+        self._closing = False
 
     def release(self, decoder: Engine, transfer_ids: Iterable[str]) -> None:
         """Have a decoder told that the requests of these transfers have ended."""
         address = self._protocol.release_address(decoder)
-        self._waiting.setdefault(address, []).extend(transfer_ids)
+        waiting = self._waiting.setdefault(address, {})
+        waiting.update(dict.fromkeys(transfer_ids, time.monotonic()))
         if address not in self._sending:
-            self._sending[address] = asyncio.create_task(self._send(address))
+            self._sending[address] = asyncio.create_task(self._send(address, waiting))
 
-    async def _send(self, address: str) -> None:
+    async def _send(self, address: str, waiting: dict[str, float]) -> None:
+        complained = False
+        try:
+            while waiting:
+                ids = list(itertools.islice(waiting, MAX_IN_MESSAGE))
+                if not (failure := await self._tell(address, ids)):
+                    for transfer_id in ids:
+                        del waiting[transfer_id]
+                    continue
+                if not complained:
+                    complained = True
+                    _log.warning(
+                        "decoder %s was not told yet of %d ended transfers: %s; its "
+                        "kvTransfer.pullTimeoutSeconds frees their KV otherwise",
+                        address,
+                        len(waiting),
+                        failure,
+                    )
+                if self._closing:
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
+                too_old = time.monotonic() - KEPT_SECONDS
+                for transfer_id in [i for i, since in waiting.items() if since < too_old]:
+                    del waiting[transfer_id]
+        finally:
+            del self._sending[address], self._waiting[address]
+
+    async def _tell(self, address: str, transfer_ids: list[str]) -> str:
+        """Return why a decoder did not answer; an empty text if it did."""
         socket = zmq.asyncio.Context.instance().socket(zmq.REQ)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.IPV6, 1 if "[" in address else 0)
-        ids: list[str] | None = None
         try:
             socket.connect(f"tcp://{address}")
-            while ids := self._waiting.pop(address, None):
-                for start in range(0, len(ids), MAX_IN_MESSAGE):
-                    message = self._protocol.release(ids[start : start + MAX_IN_MESSAGE])
-                    async with asyncio.timeout(self._answer_seconds):
-                        await socket.send(message)
-                        await socket.recv()
-        except (TimeoutError, zmq.ZMQError) as error:
-            left = self._waiting.pop(address, [])
-            _log.warning(
-                "decoder %s was not told of %d released transfers (%s); it frees their KV in "
-                "kvTransfer.pullTimeoutSeconds",
-                address,
-                len(ids or ()) + len(left),
-                str(error) or f"no answer in {self._answer_seconds:g} s",
-            )
+            async with asyncio.timeout(self._answer_seconds):
+                await socket.send(self._protocol.release(transfer_ids))
+                await socket.recv()
+        except TimeoutError:
+            return f"no answer in {self._answer_seconds:g} s"
+        except zmq.ZMQError as error:
+            return str(error)
         finally:
             socket.close()
-            del self._sending[address]
+        return ""
 
     async def close(self) -> None:
-        """Return when all decoders are told, or did not answer in time."""
+        """Return when all decoders are told, or did not answer once more."""
+        self._closing = True
         await asyncio.gather(*self._sending.values(), return_exceptions=True)
