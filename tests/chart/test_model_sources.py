@@ -284,6 +284,16 @@ def test_a_file_system_is_mounted_by_a_volume_of_the_csi_driver(helm4: Helm) -> 
     manifests = render(helm4, {"type": "fsx", "fsx": FSX})
     (volume,) = [o for (kind, _), o in manifests.items() if kind == "PersistentVolume"]
     assert volume["spec"]["mountOptions"] == ["flock"]
+    # The driver knows no volume for reading only; pods mount it so.
+    asked = manifests.one("PersistentVolumeClaim", "")["spec"]["accessModes"]
+    assert volume["spec"]["accessModes"] == asked == ["ReadWriteMany"]
+    for component in ("prefill", "decode", "router"):
+        (mounted,) = [
+            one["persistentVolumeClaim"]
+            for one in manifests.template(component)["spec"]["volumes"]
+            if "persistentVolumeClaim" in one
+        ]
+        assert mounted == {"claimName": claim(manifests), "readOnly": True}
     assert volume["spec"]["csi"] == {
         "driver": "fsx.csi.aws.com",
         "volumeHandle": "fs-0123456789abcdef0",
@@ -300,7 +310,7 @@ def test_another_bucket_gets_another_volume_since_a_volume_cannot_change(helm4: 
         claim(render(helm4, {"type": "s3", **source}))
         for source in (
             {"s3": {**S3, "access": "mount"}},
-            {"s3": {**S3, "access": "mount"}, "path": "llama"},
+            {"s3": {**S3, "access": "mount", "image": "other/aws-cli:1"}, "path": "llama"},
             {"s3": {**S3, "access": "mount", "bucket": "others"}},
         )
     )

@@ -123,12 +123,26 @@ def test_a_token_of_the_environment_reaches_the_router_too(
         "modelSourceType": "huggingface",
         "huggingFaceModel": {"modelId": "Qwen/Qwen3-32B"},
     }
-    for token in ({"value": "hf_x"}, {"valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}):
-        spec["worker"]["environmentVariables"] = [{"name": "HF_TOKEN", **token}]
-        manifests = helm.render(convert().text)
-        for component in ("decode", "router"):
-            env = manifests.container(component)["env"]
-            assert {"name": "HF_TOKEN", **token} in env
+    token = {"valueFrom": {"secretKeyRef": {"name": "hub", "key": "k"}}}
+    spec["worker"]["environmentVariables"] = [{"name": "HF_TOKEN", **token}]
+    manifests = helm.render(convert().text)
+    for component in ("decode", "router"):
+        env = manifests.container(component)["env"]
+        assert {"name": "HF_TOKEN", **token} in env
+
+
+def test_a_token_in_plain_text_is_left_out_and_not_repeated(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    spec["worker"]["environmentVariables"] = [{"name": "HF_TOKEN", "value": "hf_x"}]
+    converted = convert()
+    helm.render(converted.text)
+    assert "hf_x" not in converted.text + converted.report
+    reason = converted.reason("spec.worker.environmentVariables", "HF_TOKEN")
+    assert reason == (
+        "a secret in plain text; put it in a Secret and name that in "
+        "model.source.huggingFace.tokenSecret"
+    )
 
 
 @pytest.mark.parametrize(

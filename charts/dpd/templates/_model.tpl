@@ -13,7 +13,8 @@
 {{/* Name of the volume and of the claim that the chart makes for a bucket or file system; another one gets another name, since neither can change. */}}
 {{- define "dpd.model.claim" -}}
 {{- $source := .Values.model.source -}}
-{{- $drawn := dict "values" (pick $source "type" "s3" "fsx") "mode" (include "dpd.model.accessMode" .) | toJson | sha256sum | trunc 8 -}}
+{{- $drawn := dict "type" $source.type "mode" (include "dpd.model.accessMode" .) "s3" (pick $source.s3 "bucket" "region") "fsx" $source.fsx -}}
+{{- $drawn = $drawn | toJson | sha256sum | trunc 8 -}}
 {{- printf "%s-model-%s" (include "dpd.fullname" .) $drawn -}}
 {{- end -}}
 

@@ -56,8 +56,9 @@ is asked for, it is the request too, as Kubernetes has it; the instance's reques
 {{- include "dpd.clean" $out -}}
 {{- end -}}
 
-{{/* "yes" when the engines of a role move KV over EFA devices. */}}
+{{/* "yes" when the engines of a role move KV over EFA devices, which may come by a claim instead of a limit. */}}
 {{- define "dpd.usesEfa" -}}
-{{- $limits := (include "dpd.resources" . | fromJson).limits -}}
-{{- if and (eq .root.Values.kvTransfer.backend "LIBFABRIC") (get $limits "vpc.amazonaws.com/efa") }}yes{{ end -}}
+{{- $resources := include "dpd.resources" . | fromJson -}}
+{{- $efa := or (get $resources.limits "vpc.amazonaws.com/efa") $resources.claims -}}
+{{- if and (eq .root.Values.kvTransfer.backend "LIBFABRIC") $efa }}yes{{ end -}}
 {{- end -}}

@@ -97,6 +97,10 @@
 {{- if and (ne (include "dpd.nodes" .) "1") $servers -}}
 {{- printf "\n- engines.args: --api-server-count is %s on %s, but of an engine over %s nodes vLLM takes it on the first only, so that the others would not start; remove it" $servers .component (include "dpd.nodes" .) -}}
 {{- end -}}
+{{- $executor := include "dpd.args.value" (dict "role" . "flag" "--distributed-executor-backend") -}}
+{{- if and (ne (include "dpd.nodes" .) "1") $executor (ne $executor "mp") -}}
+{{- printf "\n- engines.args: --distributed-executor-backend is %s on %s, but an engine over %s nodes starts with mp only; remove it" $executor .component (include "dpd.nodes" .) -}}
+{{- end -}}
 {{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
 {{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}
 {{- end -}}

@@ -35,6 +35,9 @@
 {{- $fact := dict -}}
 {{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $fact = $fact | default . }}{{ end }}{{ end -}}
 {{- with $fact.instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name . }}{{ end -}}
+{{- if and $fact.secret $variable.value -}}
+{{- printf "\n- %senv: %s is a secret in plain text, which everybody reads who may read the values; %s" $.at $variable.name $fact.secret -}}
+{{- end -}}
 {{- if and (hasKey $variable "value") (hasKey $variable "valueFrom") -}}
 {{- printf "\n- %senv: %s has value and valueFrom, but takes one; remove the other" $.at $variable.name -}}
 {{- end -}}

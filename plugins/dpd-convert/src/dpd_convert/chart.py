@@ -40,6 +40,13 @@ class Chart:
                 return owned.get("instead")
         return None
 
+    def secret(self, variable: str) -> str | None:
+        """Return how to give a variable that is taken by reference alone, or None."""
+        for owned in self.environment:
+            if re.search(owned["pattern"], variable):
+                return owned.get("secret")
+        return None
+
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""
         nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]

@@ -37,6 +37,8 @@ def convert(conversion: Conversion, folders: Folders) -> None:
             _write_value(conversion, variable, _VALUES[name])
         elif instead:
             conversion.leave(_PATH, variable, instead)
+        elif variable.get("value") and (by_reference := conversion.chart.secret(name)):
+            conversion.leave(_PATH, name, f"a secret in plain text; {by_reference}")
         else:
             _write(conversion, _moved(variable, folders) | {"name": name})
 
