@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from tests.engine.conftest import (
     token_ids,
 )
 
+from dpd_local import metrics
 from dpd_local.client import Answer
 
 pytestmark = pytest.mark.slow
@@ -146,13 +149,25 @@ def test_more_at_once_than_the_buffer_holds(engines: Engines) -> None:
     assert held(settle(engines)) == 0
 
 
-def leave(engines: Engines, body: dict[str, Any], after: float) -> None:
-    """Send a request and close the connection `after` seconds later."""
-    pod = engines.cluster.pod("router")
-    connection = http.client.HTTPConnection(pod.ip, 8000)
+def opened(engines: Engines, body: dict[str, Any]) -> http.client.HTTPConnection:
+    """Send a request to the router; return the connection, whose answer is not read."""
+    connection = http.client.HTTPConnection(engines.cluster.pod("router").ip, 8000)
     connection.request(
         "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
     )
+    return connection
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.2)
+
+
+def leave(engines: Engines, body: dict[str, Any], after: float) -> None:
+    """Send a request and close the connection `after` seconds later."""
+    connection = opened(engines, body)
     time.sleep(after)
     connection.close()
 
@@ -178,6 +193,27 @@ def test_clients_that_leave_at_any_stage_take_no_room(engines: Engines) -> None:
     assert held(settle(engines, within=LEFT_SECONDS)) == 0
     large = completion(token_ids(8000, seed=8200), max_tokens=4)
     assert engines.routed(large).token_ids == engines.colocated(large).token_ids
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_decoder_that_stood_still_hears_afterwards_which_clients_left(engines: Engines) -> None:
+    url, decoder = engines.cluster.url("router"), engines.cluster.pod("decode-0")
+    bodies = [
+        completion(token_ids(600, seed=8300 + i), stream=True, max_tokens=2000) for i in range(24)
+    ]
+    streams = [opened(engines, body) for body in bodies]
+    wait_for(lambda: metrics.value(url, "dpd_router_in_flight", role="decode") == len(streams))
+    decoder.signal(signal.SIGSTOP)
+    try:
+        for stream in streams:
+            stream.close()
+        time.sleep(7)  # the router waits 5 s for an answer
+    finally:
+        decoder.signal(signal.SIGCONT)
+    assert held(settle(engines, within=3 * LEFT_SECONDS)) == 0
+    wait_for(lambda: metrics.value(url, "dpd_router_engines", role="decode", state="answers") == 1)
+    body = completion(token_ids(600, seed=8400))
+    assert engines.routed(body).token_ids == engines.colocated(body).token_ids
 
 
 def test_prefixes_shared_by_many_requests_leave_nothing_behind(engines: Engines) -> None:
