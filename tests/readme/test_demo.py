@@ -76,6 +76,8 @@ def demo() -> Iterator[Demo]:
     process = subprocess.Popen(
         ["make", "demo"],
         cwd=ROOT,
+        # As in a shell: below `make test`, make would add lines about its folder.
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
