@@ -35,17 +35,15 @@ class Chart:
 
     def instead_of(self, variable: str) -> str | None:
         """Return what to do instead of setting a variable, or None when it is free."""
-        for owned in self.environment:
-            if re.search(owned["pattern"], variable):
-                return owned.get("instead")
-        return None
+        return self._fact(variable).get("instead")
 
     def secret(self, variable: str) -> str | None:
         """Return how to give a variable that is taken by reference alone, or None."""
-        for owned in self.environment:
-            if re.search(owned["pattern"], variable):
-                return owned.get("secret")
-        return None
+        return self._fact(variable).get("secret")
+
+    def _fact(self, variable: str) -> Mapping[str, str]:
+        fits = (one for one in self.environment if re.search(one["pattern"], variable))
+        return next(fits, {})
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""

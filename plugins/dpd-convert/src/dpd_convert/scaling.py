@@ -12,10 +12,6 @@ from .table import SECTIONS, TABLE
 
 # KEDA's name of each kind of trigger.
 _TYPES = {"cloudWatchTrigger": "aws-cloudwatch", "prometheusTrigger": "prometheus"}
-_ROLES = {
-    "prefill": "pdSpec.autoScalingSpec.prefillAutoScaling",
-    "decode": "pdSpec.autoScalingSpec.decodingAutoScaling",
-}
 # What HyperPod takes when a manifest does not say it.
 _MOST = 5
 _SECONDS = 300
@@ -23,21 +19,21 @@ _SECONDS = 300
 
 def convert(conversion: Conversion) -> None:
     """Write the autoscaling of each component that has one."""
-    for section in SECTIONS:
-        for place, key in section.below.items():
-            if spec := conversion.get(place):
-                _convert_one(conversion, spec, place, key)
-    _keep_one_of_each_role(conversion)
+    places = {key: place for section in SECTIONS for place, key in section.below.items()}
+    for key, place in places.items():
+        if spec := conversion.get(place):
+            _convert_one(conversion, spec, place, key)
+    _keep_one_of_each_role(conversion, places)
 
 
-def _keep_one_of_each_role(conversion: Conversion) -> None:
+def _keep_one_of_each_role(conversion: Conversion, places: Mapping[str, str]) -> None:
     """Take 1 for the least of a role that may have none while the other has engines."""
-    key = "autoscaling.minReplicas"
-    none = [role for role in _ROLES if conversion.written(f"{role}.{key}") == 0]
+    roles = [key for key in places if not key.startswith("router.")]
+    none = [key for key in roles if conversion.written(f"{key}.minReplicas") == 0]
     if len(none) == 1:
-        conversion.set(f"{none[0]}.{key}", 1)
+        conversion.set(f"{none[0]}.minReplicas", 1)
         reason = "1 was taken: the router is ready only while engines of both roles answer"
-        conversion.leave(f"{_ROLES[none[0]]}.minReplicaCount", 0, reason)
+        conversion.leave(f"{places[none[0]]}.minReplicaCount", 0, reason)
 
 
 def _convert_one(conversion: Conversion, spec: dict[str, Any], place: str, key: str) -> None:
