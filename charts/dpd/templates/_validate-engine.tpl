@@ -93,15 +93,17 @@
 {{- if and (gt (int64 $model.pipelineParallelSize) 1) (include "dpd.model.shape" .root | fromJson).mla -}}
 {{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" (int64 $model.pipelineParallelSize) -}}
 {{- end -}}
-{{- $servers := include "dpd.args.value" (dict "role" . "flag" "--api-server-count") -}}
-{{- if and (ne (include "dpd.nodes" .) "1") $servers -}}
-{{- printf "\n- engines.args: --api-server-count is %s on %s, but of an engine over %s nodes vLLM takes it on the first only, so that the others would not start; remove it" $servers .component (include "dpd.nodes" .) -}}
+{{- $nodes := include "dpd.nodes" . -}}
+{{- if ne $nodes "1" -}}
+{{- with include "dpd.args.value" (dict "role" . "flag" "--api-server-count") -}}
+{{- printf "\n- engines.args: --api-server-count is %s on %s, but of an engine over %s nodes vLLM takes it on the first only, so that the others would not start; remove it" . $.component $nodes -}}
 {{- end -}}
 {{- $executor := include "dpd.args.value" (dict "role" . "flag" "--distributed-executor-backend") -}}
-{{- if and (ne (include "dpd.nodes" .) "1") $executor (ne $executor "mp") -}}
-{{- printf "\n- engines.args: --distributed-executor-backend is %s on %s, but an engine over %s nodes starts with mp only; remove it" $executor .component (include "dpd.nodes" .) -}}
+{{- if and $executor (ne $executor "mp") -}}
+{{- printf "\n- engines.args: --distributed-executor-backend is %s on %s, but an engine over %s nodes starts with mp only; remove it" $executor .component $nodes -}}
 {{- end -}}
-{{- if and (ne (include "dpd.nodes" .) "1") (include "dpd.strategy" . | contains "Recreate") -}}
-{{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at (include "dpd.nodes" .) -}}
+{{- if include "dpd.strategy" . | contains "Recreate" -}}
+{{- printf "\n- %sstrategy.type: Recreate, but an engine over %s nodes is replaced by RollingUpdate; remove it" .at $nodes -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
