@@ -268,9 +268,9 @@ def send(
     sender.send(transfer, receivers, list(keys), objects, total, shape, tokens, "float", 1)
 
 
-def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for something that another thread does."""
+def until(true: Callable[[], bool], seconds: float = 5.0, pause: float = 0.005) -> None:
+    """Wait for something that another thread or process does; look at it every `pause` seconds."""
     give_up_at = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < give_up_at, "waited in vain"
-        time.sleep(0.005)
+        time.sleep(pause)

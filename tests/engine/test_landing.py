@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.engine.conftest import (
     together,
     token_ids,
 )
+from tests.engine.ends import until
 
 from dpd_local import metrics
 from dpd_local.client import Answer
@@ -36,10 +36,10 @@ def settle(engines: Engines, within: float = 0) -> dict[str, float]:
 
     Landed pages stay cached, and visible, until room is needed.
     """
-    until = time.monotonic() + within
+    give_up_at = time.monotonic() + within
     while True:
         pages = engines.pages()
-        if pages["expected"] == pages["wanted"] == 0 or time.monotonic() > until:
+        if pages["expected"] == pages["wanted"] == 0 or time.monotonic() > give_up_at:
             return pages
         time.sleep(1)
 
@@ -158,13 +158,6 @@ def opened(engines: Engines, body: dict[str, Any]) -> http.client.HTTPConnection
     return connection
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.2)
-
-
 def leave(engines: Engines, body: dict[str, Any], after: float) -> None:
     """Send a request and close the connection `after` seconds later."""
     connection = opened(engines, body)
@@ -198,11 +191,15 @@ def test_clients_that_leave_at_any_stage_take_no_room(engines: Engines) -> None:
 @pytest.mark.usefixtures("settled")
 def test_a_decoder_that_stood_still_hears_afterwards_which_clients_left(engines: Engines) -> None:
     url, decoder = engines.cluster.url("router"), engines.cluster.pod("decode-0")
+
+    def router(name: str, **labels: str) -> float:
+        return metrics.value(url, f"dpd_router_{name}", **labels)
+
     bodies = [
         completion(token_ids(600, seed=8300 + i), stream=True, max_tokens=2000) for i in range(24)
     ]
     streams = [opened(engines, body) for body in bodies]
-    wait_for(lambda: metrics.value(url, "dpd_router_in_flight", role="decode") == len(streams))
+    until(lambda: router("in_flight", role="decode") == len(streams), seconds=60, pause=0.2)
     decoder.signal(signal.SIGSTOP)
     try:
         for stream in streams:
@@ -211,7 +208,7 @@ def test_a_decoder_that_stood_still_hears_afterwards_which_clients_left(engines:
     finally:
         decoder.signal(signal.SIGCONT)
     assert held(settle(engines, within=3 * LEFT_SECONDS)) == 0
-    wait_for(lambda: metrics.value(url, "dpd_router_engines", role="decode", state="answers") == 1)
+    until(lambda: router("engines", role="decode", state="answers") == 1, seconds=60, pause=0.2)
     body = completion(token_ids(600, seed=8400))
     assert engines.routed(body).token_ids == engines.colocated(body).token_ids
 
