@@ -153,6 +153,7 @@ class Router:
         self.port = self._socket.bind_to_random_port(f"tcp://{HOST}")
 
     def transfer(self, name: str) -> str:
+        """Return a transfer's id; `name` is "request" or "request/prompt"."""
         return f"{HOST}:{self.port}/{name}"
 
     def notice(self) -> dict[str, Any]:
@@ -248,9 +249,18 @@ def addresses(ranks: Sequence[DecoderEnd]) -> Receivers:
     return Receivers(ranks[0].host, [port + 1 for port in ports], ports)
 
 
-def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
+def notice_of(
+    transfer: str, error: str = "", rank: int = 0, ranks: int = 1, left_to_decoder: bool = False
+) -> dict[str, object]:
     """Return what a router should hear of a transfer from one rank."""
-    return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
+    return {
+        "type": "ProxyNotif",
+        "req_id": transfer,
+        "rank": rank,
+        "ranks": ranks,
+        "error": error,
+        "left_to_decoder": left_to_decoder,
+    }
 
 
 def send(

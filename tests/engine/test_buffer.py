@@ -92,7 +92,7 @@ def test_an_allocation_is_granted_wholly_or_not_at_all() -> None:
     stage = Stage(4)
     stage.put("s", "xyz")
     refusal = stage.refused("t", "ab")
-    assert refusal == Denied("2 pages needed, 1 of 4 free", retry=True)
+    assert refusal == Denied("2 pages needed, 1 of 4 free", "ask_again")
     assert stage.uses() == (1, 0, 3, 0)
     assert len(stage.granted("u", "c").pages) == 1
 
@@ -102,9 +102,9 @@ def test_a_prompt_larger_than_the_buffer_is_refused_for_good() -> None:
     assert stage.refused("t", "ab", 5) == Denied(
         "the prompt needs 5 chunks of KV, the receive buffer holds 4: raise kvTransfer.bufferSize "
         "or keep such prompts short",
-        retry=False,
+        "fail",
     )
-    assert not stage.refused("t", "abcde").retry
+    assert stage.refused("t", "abcde").then == "fail"
     assert stage.uses() == (4, 0, 0, 0)
     assert len(stage.granted("t", "abcd").pages) == 4
 
@@ -113,7 +113,9 @@ def test_two_long_prompts_never_wait_for_each_others_half() -> None:
     stage = Stage(4)
     stage.put("s", "ab", 4)
     assert stage.refused("t", "x", 3).reason == "3 pages needed, 0 of 4 free"
-    assert stage.refused("t", "x").retry  # not even one page: the other half is promised
+    assert (
+        stage.refused("t", "x").then == "ask_again"
+    )  # not even one page: the other half is promised
     stage.put("s", "cd", 2)
     for key in "abcd":
         assert stage.buffer.fetched(key)
@@ -125,7 +127,7 @@ def test_what_is_cached_counts_as_room_for_a_reservation_once() -> None:
     stage.put("s", "ab")
     stage.buffer.fetched("a"), stage.buffer.fetched("b")
     stage.granted("t", "x", 4)  # promised: the 2 cached pages and 1 free one
-    assert stage.refused("u", "a").retry is True  # a hit would take a page away from t
+    assert stage.refused("u", "a").then == "ask_again"  # a hit would take a page away from t
     assert len(stage.granted("t", "yzw", 3).pages) == 3
 
 
@@ -144,7 +146,7 @@ def test_a_landed_chunk_is_kept_while_any_transfer_wants_it() -> None:
     for key in "ab":
         stage.buffer.fetched(key)
     assert stage.uses() == (0, 0, 2, 0)
-    assert stage.refused("u", "x").retry
+    assert stage.refused("u", "x").then == "ask_again"
     stage.buffer.fetched("b")
     assert stage.uses() == (0, 0, 1, 1)
     stage.put("u", "x")
@@ -195,7 +197,7 @@ def test_landed_chunks_that_nobody_fetches_are_freed_after_the_pull_timeout() ->
     stage = Stage(2)
     stage.put("t", "ab")
     stage.clock.now += PULL_TIMEOUT - 1
-    assert stage.refused("u", "x").retry
+    assert stage.refused("u", "x").then == "ask_again"
     stage.clock.now += 1
     assert stage.uses() == (0, 0, 0, 2)
     assert len(stage.granted("u", "xy").pages) == 2
@@ -215,7 +217,7 @@ def test_the_pull_timeout_runs_from_the_landing() -> None:
 def test_pages_of_a_writer_that_died_are_freed_after_the_timeout() -> None:
     stage = Stage(3)
     answer = stage.granted("t", "ab", 3)
-    assert stage.refused("u", "x").retry  # promised to t
+    assert stage.refused("u", "x").then == "ask_again"  # promised to t
     stage.clock.now += PULL_TIMEOUT
     assert stage.uses() == (3, 0, 0, 0)
     assert not stage.buffer.landed(answer.ticket)
@@ -236,7 +238,7 @@ def test_pages_under_a_write_are_not_reused_when_their_transfer_is_abandoned() -
     answer = stage.granted("t", "ab")
     stage.buffer.abandon("t")
     assert stage.uses() == (0, 2, 0, 0)
-    assert stage.refused("u", "x").retry
+    assert stage.refused("u", "x").then == "ask_again"
     stage.buffer.landed(answer.ticket)
     assert stage.uses() == (0, 0, 0, 2)  # right bytes, wanted by nobody
     assert len(stage.granted("u", "x").pages) == 1
@@ -247,7 +249,7 @@ def test_a_released_transfer_frees_what_landed_and_gets_nothing_more() -> None:
     stage.put("t", "ab", 4)
     stage.buffer.release("t")
     assert stage.uses() == (2, 0, 0, 2)
-    gone = Denied("the router has given this request up", retry=False)
+    gone = Denied("the router has given this request up", "stop")
     assert stage.refused("t", "cd", 2) == gone
     assert stage.uses() == (2, 0, 0, 2)
     assert len(stage.granted("u", "wxyz").pages) == 4
@@ -280,9 +282,30 @@ def test_a_release_is_remembered_for_the_pull_timeout_from_its_last_time() -> No
     stage.buffer.release("s")
     stage.clock.now += 1
     assert len(stage.granted("t", "a").pages) == 1
-    assert not stage.refused("s", "a").retry
+    assert stage.refused("s", "a").then == "stop"
     stage.clock.now += PULL_TIMEOUT
     assert stage.granted("s", "b").pages
+
+
+def test_a_prompt_does_not_wait_for_room_while_another_of_its_request_holds_some() -> None:
+    stage = Stage(4)
+    first, second, other = "host:1/r/0", "host:1/r/1", "host:1/s/0"
+    stage.granted(other, "x")
+    assert stage.refused(first, "abcd").then == "ask_again"
+    stage.granted(first, "ab")
+    assert stage.refused(second, "cd") == Denied("2 pages needed, 1 of 4 free", "leave_to_decoder")
+    assert stage.refused("host:1/t/0", "cd").then == "ask_again"
+    assert len(stage.granted(second, "c").pages) == 1
+    for ended in (first, second):
+        stage.buffer.release(ended)
+    assert stage.refused("host:1/r/2", "def").then == "ask_again"
+
+
+def test_a_prompt_that_comes_in_steps_does_not_hold_itself_up() -> None:
+    stage = Stage(2)
+    stage.put("host:1/r/0", "a")
+    stage.put("host:1/s/0", "b")
+    assert stage.refused("host:1/r/0", "c").then == "ask_again"
 
 
 def test_abandoning_one_transfer_keeps_what_another_wants() -> None:
@@ -301,7 +324,7 @@ def test_a_page_is_never_reused_while_it_is_read() -> None:
     assert page is not None
     stage.buffer.fetched("a"), stage.buffer.fetched("b")
     assert stage.uses() == (0, 0, 0, 2)
-    assert stage.refused("u", "xy") == Denied("2 pages needed, 1 of 2 free", retry=True)
+    assert stage.refused("u", "xy") == Denied("2 pages needed, 1 of 2 free", "ask_again")
     assert page not in stage.granted("u", "x").pages
     assert stage.visible("ab") == "a"
     stage.pages.release(page)

@@ -14,7 +14,8 @@ from dpd_vllm.buffer import Denied, Granted, ReceiveBuffer
 TOTAL = 5
 PULL_TIMEOUT = 10.0
 KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
-TRANSFERS = st.sampled_from("rstu")
+REQUEST_OF = {"h:1/r/0": "r", "h:1/r/1": "r", "h:1/s/0": "s", "h:1/u/0": "u"}
+TRANSFERS = st.sampled_from(sorted(REQUEST_OF))
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Decoder(RuleBasedStateMachine):
         self.clock = Clock()
         self.buffer: ReceiveBuffer[str, int] = ReceiveBuffer(self.pages, PULL_TIMEOUT, self.clock)
         self.writes: dict[int, Write] = {}
-        self.promised: dict[str, int] = {}  # chunks that a transfer may still bring
+        self.promised: dict[str, int] = {}  # chunks that transfers with pages may still bring
         self.bytes: dict[int, str] = {}  # by page: the key whose KV it holds, "" while written to
         self.released: set[str] = set()  # transfers whose request has ended
         self.landed: set[str] = set()  # keys of all writes that were ever complete
@@ -46,12 +47,19 @@ class Decoder(RuleBasedStateMachine):
         answer = self.buffer.allocate(transfer, keys, [1] * len(keys), len(keys) + later)
         if isinstance(answer, Denied):
             assert self.buffer.usage() == before
-            fits = len(keys) + later <= TOTAL
-            assert answer.retry == (fits and transfer not in self.released)
+            assert answer.then == self.expected_after_denial(transfer, len(keys) + later)
             return
         assert transfer not in self.released
         self.note(transfer, keys, answer)
         self.promised[transfer] = later
+
+    def expected_after_denial(self, transfer: str, chunks: int) -> str:
+        if transfer in self.released:
+            return "stop"
+        if chunks > TOTAL:
+            return "fail"
+        holding = {REQUEST_OF[other] for other in self.promised if other != transfer}
+        return "leave_to_decoder" if REQUEST_OF[transfer] in holding else "ask_again"
 
     @precondition(lambda self: not self.readers and any(self.promised.values()))
     @rule(data=st.data())
@@ -93,7 +101,7 @@ class Decoder(RuleBasedStateMachine):
         self.promised.pop(transfer, None)
         self.released.add(transfer)
 
-    @precondition(lambda self: len(self.released) == 4)
+    @precondition(lambda self: len(self.released) == len(REQUEST_OF))
     @rule()
     def nobody_wants_anything_when_all_are_released(self) -> None:
         assert self.buffer.usage().wanted == 0

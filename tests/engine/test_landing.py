@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -147,6 +149,26 @@ def test_more_at_once_than_the_buffer_holds(engines: Engines) -> None:
     routed, alone = engines.both_of_each(bodies, at_once=8)
     assert [a.token_ids for a in routed] == [a.token_ids for a in alone]
     assert held(settle(engines)) == 0
+
+
+@pytest.mark.usefixtures("settled")
+def test_prompts_that_fit_one_by_one_but_not_together_are_answered_in_one_request(
+    engines: Engines,
+) -> None:
+    """Five prompts of 28 pages: what has no room is computed by the decoder; nobody waits."""
+    prompts = [token_ids(7000, seed=500 + i) for i in range(5)]
+    together_body = completion(prompts, max_tokens=4)
+    other = completion(token_ids(600, seed=510), max_tokens=4)
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(engines.routed, together_body)
+        time.sleep(2)
+        others = [engines.routed(other) for _ in range(3)]
+        routed = asked.result()
+    assert routed.headers["x-dpd-path"] == "disaggregated"
+    assert re.search(r"; no room .* for [1-4] of 5 prompts$", routed.headers["x-dpd-reason"])
+    assert routed.token_ids == engines.colocated(together_body).token_ids
+    assert {answer.headers["x-dpd-path"] for answer in others} == {"disaggregated"}
+    assert held(settle(engines, within=LEFT_SECONDS)) == 0
 
 
 def opened(engines: Engines, body: dict[str, Any]) -> http.client.HTTPConnection:

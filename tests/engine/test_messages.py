@@ -16,7 +16,7 @@ from dpd_router.lmcache import LMCachePD, read_notice
 from dpd_vllm import messages
 from dpd_vllm.fingerprint import difference, fingerprint
 
-TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef"
+TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef/0"
 
 
 def lmcaches_proxy_notif() -> Any:
@@ -48,24 +48,28 @@ def test_lmcaches_own_notice_reads_as_a_landed_single_rank() -> None:
     assert msgspec.msgpack.decode(theirs, type=messages.Notice) == messages.Notice(TRANSFER)
 
 
-def test_a_notice_starts_with_tag_and_id_and_adds_rank_ranks_and_error() -> None:
-    sent = messages.encode(messages.Notice("h:1/u", 1, 2, "no room"))
+def test_a_notice_starts_with_tag_and_id_and_then_says_what_we_add() -> None:
+    sent = messages.encode(messages.Notice("h:1/u/0", 1, 2, "no room"))
     assert sent == (
-        b"\x85\xa4type\xaaProxyNotif\xa6req_id\xa5h:1/u\xa4rank\x01"
-        b"\xa5ranks\x02\xa5error\xa7no room"
+        b"\x86\xa4type\xaaProxyNotif\xa6req_id\xa7h:1/u/0\xa4rank\x01"
+        b"\xa5ranks\x02\xa5error\xa7no room\xafleft_to_decoder\xc2"
     )
 
 
 @pytest.mark.parametrize(
-    ("rank", "ranks", "error"), [(0, 1, ""), (7, 8, ""), (1, 2, "10.0.0.9: x")]
+    ("rank", "ranks", "error", "left"),
+    [(0, 1, "", False), (7, 8, "", False), (1, 2, "10.0.0.9: x", False), (0, 1, "full", True)],
 )
-def test_the_router_reads_exactly_what_is_sent(rank: int, ranks: int, error: str) -> None:
-    notice = read_notice(messages.encode(messages.Notice(TRANSFER, rank, ranks, error)))
-    assert (notice.req_id, notice.rank, notice.ranks, notice.error) == (
+def test_the_router_reads_exactly_what_is_sent(
+    rank: int, ranks: int, error: str, left: bool
+) -> None:
+    sent = messages.Notice(TRANSFER, rank, ranks, error, left_to_decoder=left)
+    assert msgspec.structs.astuple(read_notice(messages.encode(sent))) == (
         TRANSFER,
         rank,
         ranks,
         error,
+        left,
     )
 
 
@@ -96,7 +100,8 @@ def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDec
     "message",
     [
         messages.Allocated("boot", 3, [0], [7, 9]),
-        messages.Refused("boot", "full", retry=True),
+        messages.Refused("boot", "full", "ask_again"),
+        messages.Refused("boot", "full", "leave_to_decoder"),
         messages.Done("boot"),
     ],
 )
@@ -114,11 +119,23 @@ def test_a_transfer_id_names_its_router(transfer: str, address: str) -> None:
     assert messages.router_address(transfer) == address
 
 
-@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u"])
+@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u/0"])
 def test_an_id_that_names_no_router_is_told(transfer: str) -> None:
     with pytest.raises(ValueError) as told:
         messages.router_address(transfer)
-    assert str(told.value) == f"transfer id {transfer!r} is not of the form host:port/unique"
+    assert (
+        str(told.value) == f"transfer id {transfer!r} is not of the form host:port/request/prompt"
+    )
+
+
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_the_decoder_sees_which_prompts_are_of_one_request(prompts: int) -> None:
+    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
+    ids, others = router.new_transfer_ids(prompts), router.new_transfer_ids(1)
+    assert len({*ids, *others}) == prompts + 1
+    (request,) = {messages.request_of(each) for each in ids}
+    assert request != messages.request_of(others[0])
+    assert {messages.router_address(each) for each in ids} == {"10.0.0.7:7500"}
 
 
 def facts(**changed: Any) -> dict[str, str]:

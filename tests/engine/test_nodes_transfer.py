@@ -155,7 +155,7 @@ def test_a_decoder_that_does_not_know_the_question_says_so(stage: Stage) -> None
         done = pool.submit(send, sender, transfer_id, to, "a")
         asked = messages.decode_to_decoder(socket.recv())
         assert asked == messages.Where()
-        refused = messages.Refused("boot", "message not understood: Where", retry=False)
+        refused = messages.Refused("boot", "message not understood: Where", "fail")
         socket.send(messages.encode(refused))
         done.result(5)
     socket.close(0)

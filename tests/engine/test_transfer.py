@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -152,6 +153,54 @@ def test_a_buffer_that_stays_full_fails_one_transfer_and_not_the_sender(stage: S
     assert decoder.holds("xy") == ["X", "Y"]
 
 
+def test_a_prompt_without_room_beside_its_requests_others_is_left_to_the_decoder_at_once(
+    stage: Stage,
+) -> None:
+    decoder, sender = stage.decoder(pages=4), stage.sender(allocation_timeout=30)
+    first, second, other = (stage.router.transfer(name) for name in ("r/0", "r/1", "s/0"))
+    send(sender, first, decoder.address, "abc")
+    sender.finish(first, 3)
+    assert stage.router.notice() == notice_of(first)
+    began = time.monotonic()
+    send(sender, second, decoder.address, "xy", total=4)
+    assert time.monotonic() - began < 1
+    reason = f"{HOST}: 4 pages needed, 1 of 4 free"
+    assert stage.router.notice() == notice_of(second, reason, left_to_decoder=True)
+    send(sender, second, decoder.address, "zw", total=4)
+    sender.finish(second, 4)
+    assert stage.router.silent()
+    stage.release(decoder, first, second)
+    send(sender, other, decoder.address, "wxyz")
+    sender.finish(other, 4)
+    assert stage.router.notice() == notice_of(other)
+
+
+def test_a_failed_transfer_is_told_before_the_rest_of_its_prompt_is_computed(
+    stage: Stage,
+) -> None:
+    decoder, transfer = stage.decoder(), stage.router.transfer("t")
+    sender = stage.sender(hash_seed="2")
+    send(sender, transfer, decoder.address, "ab", total=9)
+    reason = f"{HOST}: hash_seed is 2 on the prefiller and 1 on the decoder"
+    assert stage.router.notice() == notice_of(transfer, reason)
+    sender.abandon(transfer)
+    assert stage.router.silent()
+
+
+def test_a_message_of_more_than_64_mib_ends_its_connection_and_nothing_else(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    socket: zmq.Socket[bytes] = stage.context.socket(zmq.REQ)
+    socket.setsockopt(zmq.RCVTIMEO, 500)
+    socket.connect(f"tcp://{HOST}:{decoder.port}")
+    socket.send(bytes(64 * 1024**2 + 1))
+    with pytest.raises(zmq.Again):
+        socket.recv()
+    socket.close(0)
+    send(sender, transfer, decoder.address, "ab")
+    sender.finish(transfer, 2)
+    assert stage.router.notice() == notice_of(transfer)
+
+
 def test_a_released_transfer_makes_room_at_once(stage: Stage) -> None:
     decoder, sender = stage.decoder(pages=2), stage.sender(allocation_timeout=0.1)
     one, two = stage.router.transfer("one"), stage.router.transfer("two")
@@ -165,7 +214,10 @@ def test_a_released_transfer_makes_room_at_once(stage: Stage) -> None:
     assert decoder.holds("xy") == ["X", "Y"]
 
 
-def test_a_prefiller_that_waits_for_room_stops_when_its_request_is_released(stage: Stage) -> None:
+def test_a_prefiller_that_waits_for_room_stops_when_its_request_is_released(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     decoder, sender = stage.decoder(pages=2), stage.sender(allocation_timeout=30)
     one, two = stage.router.transfer("one"), stage.router.transfer("two")
     send(sender, one, decoder.address, "ab")
@@ -177,6 +229,10 @@ def test_a_prefiller_that_waits_for_room_stops_when_its_request_is_released(stag
     sender.finish(two, 2)
     reason = f"{HOST}: the router has given this request up"
     assert stage.router.notice() == notice_of(two, reason)
+    assert stage.router.silent()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", f"KV transfer {two} ends: {reason}")
+    ]
 
 
 def test_a_write_under_way_when_its_request_is_released_leaves_nothing_wanted(
@@ -402,7 +458,7 @@ def test_a_strange_message_is_answered_and_the_next_good_one_served(
     refused = messages.decode_from_decoder(socket.recv())
     assert isinstance(refused, messages.Refused)
     assert words in refused.reason
-    assert not refused.retry
+    assert refused.then == "fail"
     assert decoder.buffer.usage().free == 8
     socket.send(messages.encode(ALLOCATE))
     assert isinstance(messages.decode_from_decoder(socket.recv()), messages.Allocated)

@@ -57,6 +57,7 @@ class Behaviour:
     notify: bool = True
     notify_delay: float = 0.0
     notify_error: str = ""
+    left_to_decoder: bool = False
     # What the decoder says, event by event, and the pause between events.
     words: list[str] = field(default_factory=lambda: ["Hel", "lo", " you"])
     pause: float = 0.0
@@ -205,6 +206,7 @@ class StubEngine:
         task.add_done_callback(self._tasks.discard)
 
     async def _notify(self, transfer_id: str) -> None:
+        left = self.does.left_to_decoder
         await asyncio.sleep(self.does.notify_delay)
         for rank in range(self.does.ranks):
             await self.push(
@@ -214,7 +216,8 @@ class StubEngine:
                     "req_id": transfer_id,
                     "rank": rank,
                     "ranks": self.does.ranks,
-                    "error": self.does.notify_error,
+                    "error": "no room" if left else self.does.notify_error,
+                    "left_to_decoder": left,
                 },
             )
 

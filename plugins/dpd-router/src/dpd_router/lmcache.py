@@ -17,12 +17,16 @@ from .engines import Engine
 
 
 class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
-    """One rank's report that its part of a transfer has landed, or why it has not."""
+    """One rank's report that its part of a transfer has landed, or why it has not.
+
+    left_to_decoder: there was no room for this prompt beside the others of its request.
+    """
 
     req_id: str
     rank: int = 0
     ranks: int = 1
     error: str = ""
+    left_to_decoder: bool = False
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):
@@ -58,9 +62,13 @@ class LMCachePD:
         self._reply_to = reply_to
         self._receiver = receiver
 
-    def new_transfer_id(self) -> str:
-        """Return an id that no other transfer of any router has."""
-        return f"{self._reply_to}/{uuid.uuid4().hex}"
+    def new_transfer_ids(self, prompts: int) -> list[str]:
+        """Return an id for each prompt of one request, that no other transfer of any router has.
+
+        The decoder tells by what is before the last slash which prompts are served together.
+        """
+        request = uuid.uuid4().hex
+        return [f"{self._reply_to}/{request}/{prompt}" for prompt in range(prompts)]
 
     def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
         """Return the body fields that make a prefiller push its KV to a decoder."""

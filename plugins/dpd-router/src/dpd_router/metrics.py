@@ -92,6 +92,12 @@ class Metrics:
         self.transfers_waiting = Gauge(
             "dpd_router_transfers_waiting", "Transfers not landed yet", registry=registry
         )
+        self.prompts_without_room = Counter(
+            "dpd_router_prompts_without_room_total",
+            "Prompts that decoders computed, for their receive buffer had no room for them beside "
+            "the other prompts of their request",
+            registry=registry,
+        )
         self.notices_unknown = Counter(
             "dpd_router_notices_unknown_total",
             "Notices for transfers that nobody waits for (any more)",

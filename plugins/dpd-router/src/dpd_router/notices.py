@@ -31,6 +31,10 @@ class TransferFailed(Exception):
     """An engine reported that a transfer did not land."""
 
 
+class LeftToDecoder(TransferFailed):
+    """The decoder had no room for a prompt's KV beside that of the request's other prompts."""
+
+
 class Landing:
     """One transfer that is waited for."""
 
@@ -44,7 +48,8 @@ class Landing:
         if self._done.done():
             return
         if notice.error:
-            self._done.set_exception(TransferFailed(notice.error))
+            error = LeftToDecoder if notice.left_to_decoder else TransferFailed
+            self._done.set_exception(error(notice.error))
             return
         self.ranks = notice.ranks
         self._landed.add(notice.rank)

@@ -167,8 +167,7 @@ class Serving:
         prompts = [None] if route == "chat" else split_prompts(parsed.body["prompt"])
         protocol = self._transfer.protocol
 
-        def leg(index: int) -> Leg:
-            transfer_id = protocol.new_transfer_id()
+        def leg(transfer_id: str, index: int) -> Leg:
             body = partial(
                 prefill_body,
                 route,
@@ -180,7 +179,8 @@ class Serving:
             make_body = partial(self._write, len(parsed.forward), body)
             return Leg(transfer_id, make_body, counted.tokens[index])
 
-        return [leg(index) for index in decision.prompts]
+        ids = protocol.new_transfer_ids(len(decision.prompts))
+        return [leg(*each) for each in zip(ids, decision.prompts, strict=True)]
 
     async def _move_kv(self, trip: Trip, legs: Sequence[Leg], decoder: Engine) -> None:
         done = await self._transfer.run(
@@ -190,6 +190,9 @@ class Serving:
             headers=forwarded(trip.request.headers),
             request_id=trip.id,
         )
+        if done.left_to_decoder:
+            count = f"{done.left_to_decoder} of {len(legs)} prompts"
+            trip.headers["x-dpd-reason"] += f"; no room in the receive buffer for {count}"
         trip.prefill_seconds = done.prefill_seconds + done.transfer_seconds
         trip.headers["x-dpd-prefill-seconds"] = f"{done.prefill_seconds:.4f}"
         trip.headers["x-dpd-transfer-seconds"] = f"{done.transfer_seconds:.4f}"

@@ -102,7 +102,7 @@ class LandedPDBackend(PDBackend):
             ranks=self._ranks,
             allocation_timeout=self._allocation_timeout,
             write_timeout=self._pull_timeout * _WRITE_SHARE_OF_PULL_TIMEOUT,
-            log=logger.error,
+            logger=logger,
         )
 
     def batched_submit_put_task(

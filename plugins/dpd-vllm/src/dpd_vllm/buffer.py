@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from dpd_vllm.messages import Then, request_of
+
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
 
@@ -49,10 +51,10 @@ class Granted(Generic[P]):
 
 @dataclass(frozen=True)
 class Denied:
-    """The answer when there is no room, for now (`retry`) or at any time, or no need of any."""
+    """The answer when there is no room, or no need of any."""
 
     reason: str
-    retry: bool
+    then: Then
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ class ReceiveBuffer(Generic[K, P]):
         """Reserve a page for each key that has not landed; all of them or none.
 
         The first call of a transfer also reserves room for the chunks still to come, so that two
-        long prompts can't each hold half of the buffer and wait for the other half.
+        long prompts can't each hold half of the buffer and wait for the other half. For the same
+        reason no prompt waits for room while another one of its request holds some: those pages
+        get free only when the request is served, with all of its prompts.
 
         Args:
             transfer_id: unique to one prompt on its way to this decoder.
@@ -133,13 +137,13 @@ class ReceiveBuffer(Generic[K, P]):
         with self._lock:
             self._expire()
             if transfer_id in self._released:
-                return Denied("the router has given this request up", retry=False)
+                return Denied("the router has given this request up", "stop")
             remaining = max(remaining_chunks, len(keys))
             if remaining > self._pool.total:
                 return Denied(
                     f"the prompt needs {remaining} chunks of KV, the receive buffer holds "
                     f"{self._pool.total}: raise kvTransfer.bufferSize or keep such prompts short",
-                    retry=False,
+                    "fail",
                 )
             already = [i for i, key in enumerate(keys) if key in self._landed]
             mine = self._transfers.get(transfer_id)
@@ -153,7 +157,7 @@ class ReceiveBuffer(Generic[K, P]):
                 return Denied(
                     f"{remaining - len(already)} pages needed, {max(room - others, 0)} of "
                     f"{self._pool.total} free",
-                    retry=True,
+                    "leave_to_decoder" if self._holds_more(transfer_id) else "ask_again",
                 )
             deadline = self._clock() + self._pull_timeout
             self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline)
@@ -251,6 +255,10 @@ class ReceiveBuffer(Generic[K, P]):
                 wanted=wanted,
                 cached=len(self._landed) - wanted,
             )
+
+    def _holds_more(self, transfer_id: str) -> bool:
+        request = request_of(transfer_id)
+        return any(i != transfer_id and request_of(i) == request for i in self._transfers)
 
     def _idle(self, entry: _Landed[P]) -> bool:
         return not entry.wanted_by and not self._pool.is_read(entry.page)

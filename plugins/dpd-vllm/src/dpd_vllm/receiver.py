@@ -14,6 +14,9 @@ from dpd_vllm.buffer import Denied, K, P, ReceiveBuffer
 from dpd_vllm.fingerprint import difference
 
 _POLL = 200  # milliseconds between looks at whether to stop
+# A key has some hundred bytes, and a million tokens in chunks of 16 have 62,500. ZeroMQ cuts the
+# connection of a peer that sends more than this.
+_MAX_MESSAGE_BYTES = 64 * 1024**2
 
 
 def _connected(context: zmq.Context[Any], address: str) -> zmq.Socket[bytes]:
@@ -68,6 +71,7 @@ class Receiver(Generic[K, P]):
         context = context or zmq.Context.instance()
         self._socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
         self._socket.bind(f"tcp://{address}")
         self._others = [_connected(context, other) for other in others]
         self._thread = threading.Thread(target=self._serve, name="dpd-receiver", daemon=True)
@@ -134,9 +138,9 @@ class Receiver(Generic[K, P]):
         tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
         result = self._buffer.allocate(message.transfer_id, keys, tokens, message.remaining_chunks)
         if isinstance(result, Denied):
-            return messages.Refused(self.boot_id, result.reason, result.retry)
+            return messages.Refused(self.boot_id, result.reason, result.then)
         pages = [self._page_number(page) for page in result.pages]
         return messages.Allocated(self.boot_id, result.ticket, result.already_landed, pages)
 
     def _refuse(self, reason: str) -> messages.Refused:
-        return messages.Refused(self.boot_id, reason, retry=False)
+        return messages.Refused(self.boot_id, reason, "fail")

@@ -18,7 +18,7 @@ from .choosing import Strategy, of_a_revision
 from .engines import Engine, Pool
 from .lmcache import LMCachePD
 from .metrics import Metrics
-from .notices import Notices, TransferFailed
+from .notices import LeftToDecoder, Notices, TransferFailed
 from .releasing import Releases
 from .upstream import (
     ConnectFailed,
@@ -46,10 +46,14 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """How long the slowest leg took, in seconds: its HTTP answer, and until its KV landed."""
+    """How long the slowest leg took, in seconds: its HTTP answer, and until its KV landed.
 
-    prefill_seconds: float
-    transfer_seconds: float
+    left_to_decoder: for how many prompts there was no room beside the request's others.
+    """
+
+    prefill_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    left_to_decoder: int = 0
 
 
 class Transfer:
@@ -93,7 +97,7 @@ class Transfer:
         headers: CIMultiDict[str],
         request_id: str,
     ) -> Transferred:
-        """Run all legs, some at once; return when the KV of every one has landed in the decoder.
+        """Run all legs, some at once; return when their KV has landed in the decoder.
 
         Raises:
             Refused: a leg failed; the other legs are dropped.
@@ -112,7 +116,9 @@ class Transfer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return Transferred(
-            max(d.prefill_seconds for d in done), max(d.transfer_seconds for d in done)
+            max(d.prefill_seconds for d in done),
+            max(d.transfer_seconds for d in done),
+            sum(d.left_to_decoder for d in done),
         )
 
     async def _leg(
@@ -120,7 +126,8 @@ class Transfer:
     ) -> Transferred:
         own = headers.copy()
         # A leg's id is unique even if clients' are not, and still greps with the request's.
-        own["X-Request-Id"] = f"{request_id}-{leg.transfer_id[-32:]}"
+        unique = leg.transfer_id.partition("/")[2].replace("/", "-")
+        own["X-Request-Id"] = f"{request_id}-{unique}"
         own["Content-Type"] = "application/json"
         outgoing = Outgoing("POST", path, await leg.make_body(), own)
         began = time.monotonic()
@@ -144,6 +151,12 @@ class Transfer:
                         time.monotonic() - began,
                     )
                     return Transferred(answered, landed - answered)
+            except LeftToDecoder as error:
+                _log.info("%s leaves a prompt to the decoder: %s", request_id, error)
+                self._metrics.prompts_without_room.inc()
+                # Other ranks of the decoder may have had room.
+                self._releases.release(decoder, [leg.transfer_id])
+                return Transferred(left_to_decoder=1)
             except TransferFailed as error:
                 raise Refused(
                     503, f"The KV transfer failed: {error}", code="transfer_failed"

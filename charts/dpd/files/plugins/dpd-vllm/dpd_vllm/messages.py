@@ -10,7 +10,14 @@ rank tells the others.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+# What a prefiller does when it gets no pages: ask again, for the buffer is full now; leave this
+# prompt to the decoder, for its request holds pages already and must not wait for more; stop,
+# for nobody wants this KV any more; or fail.
+Then = Literal["ask_again", "leave_to_decoder", "stop", "fail"]
 
 
 class Allocate(msgspec.Struct, tag=True, frozen=True):
@@ -40,7 +47,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
     boot_id: str
     reason: str
-    retry: bool  # the buffer is full now, ask again
+    then: Then
 
 
 class Landed(msgspec.Struct, tag=True, frozen=True):
@@ -96,6 +103,7 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     rank: int = 0
     ranks: int = 1  # how many different ranks will report
     error: str = ""  # not empty: the transfer failed
+    left_to_decoder: bool = False  # for want of room: the request can be served without it
 
 
 ToDecoder = Allocate | Landed | Abandon | Release | Where
@@ -118,13 +126,18 @@ def decode_from_decoder(data: bytes) -> FromDecoder:
 
 
 def router_address(transfer_id: str) -> str:
-    """Return the `host:port` of the router that made a transfer id (`host:port/unique`).
+    """Return the `host:port` of the router that made a transfer id (`host:port/request/prompt`).
 
     Raises:
         ValueError: the id names no router.
     """
-    address, slash, unique = transfer_id.rpartition("/")
+    address, slash, request = transfer_id.partition("/")
     host, colon, port = address.rpartition(":")
-    if not (slash and unique and colon and host and port.isdigit()):
-        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/unique")
+    if not (slash and request and colon and host and port.isdigit()):
+        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/request/prompt")
     return address
+
+
+def request_of(transfer_id: str) -> str:
+    """Return what the transfer ids of one request's prompts have in common."""
+    return "/".join(transfer_id.split("/")[:2])

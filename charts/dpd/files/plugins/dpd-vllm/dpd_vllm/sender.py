@@ -2,14 +2,15 @@
 
 The order is what makes it safe: a decoder learns of `Landed` only after NIXL reports every write
 of the ticket as done, and the router gets its notice only after the decoder has said `Done`.
-A failed transfer never takes the engine down: the router gets a notice with the reason.
+A failed transfer never takes the engine down: the router gets a notice with the reason, at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,12 +19,22 @@ import zmq
 
 from dpd_vllm import messages
 
+_log = logging.getLogger(__name__)
+
 _RETRY_PAUSE = 0.01  # seconds between attempts while the decoder's buffer is full
 _MAX_ROUTERS = 256  # sockets kept for notices
 
 
 class TransferError(Exception):
     """This transfer failed; the message goes to the router and the log."""
+
+
+class NotWanted(TransferError):
+    """The decoder takes no KV of this transfer, which is no fault."""
+
+
+class LeftToDecoder(NotWanted):
+    """The decoder has no room for this prompt beside the others of its request."""
 
 
 class DecoderLost(TransferError):
@@ -92,7 +103,7 @@ class _Peer:
 @dataclass
 class _Progress:
     chunks_sent: int = 0
-    error: str = ""
+    failed: bool = False
     decoder: Decoder | None = None
 
 
@@ -118,7 +129,7 @@ class Sender:
         allocation_timeout: float,
         write_timeout: float,
         context: zmq.Context[Any] | None = None,
-        log: Callable[[str], None] = lambda message: None,
+        logger: logging.Logger = _log,
         answer_timeout: float = 5.0,
     ) -> None:
         self._channel = channel
@@ -129,7 +140,7 @@ class Sender:
         self._write_timeout = write_timeout
         self._answer_timeout = answer_timeout
         self._context = context or zmq.Context.instance()
-        self._log = log
+        self._logger = logger
         self._peers: dict[str, _Peer] = {}
         self._ranks_of: dict[str, list[messages.RankAt]] = {}  # by the name of the first rank
         self._routers: dict[str, zmq.Socket[bytes]] = {}
@@ -147,7 +158,7 @@ class Sender:
         dtype: str,
         fmt: int,
     ) -> None:
-        """Send the next chunks of a prompt. A failure is kept for `finish` and ends the transfer.
+        """Send the next chunks of a prompt. A failure is told to the router and ends the transfer.
 
         Args:
             transfer_id: the router's id of this prompt's transfer.
@@ -161,7 +172,7 @@ class Sender:
             fmt: LMCache's number of the KV's memory format.
         """
         progress = self._progress.setdefault(transfer_id, _Progress())
-        if progress.error:
+        if progress.failed:
             return
         request = messages.Allocate(
             transfer_id=transfer_id,
@@ -177,28 +188,40 @@ class Sender:
             self._send_chunks(progress, receivers, request, objects)
             progress.chunks_sent += len(keys)
         except TransferError as error:
-            progress.error = f"{self._place(receivers, progress.decoder)}: {error}"
-            self._log(f"KV transfer {transfer_id} failed: {progress.error}")
+            place = self._place(receivers, progress.decoder)
+            self._fail(transfer_id, progress, error, f"{place}: {error}")
 
     def finish(self, transfer_id: str, total_chunks: int) -> None:
-        """Tell the router how a transfer ended, once its last chunk was handed to `send`."""
+        """Tell the router that a transfer is complete; its last chunk was handed to `send`."""
         progress = self._progress.pop(transfer_id, _Progress())
-        error = progress.error
-        if not error and progress.chunks_sent < total_chunks:
-            error = (
+        if progress.failed:
+            return
+        if progress.chunks_sent < total_chunks:
+            error = TransferError(
                 f"LMCache gave only {progress.chunks_sent} of {total_chunks} chunks to send: its "
                 "transfer buffer was full (raise kvTransfer.bufferSize), or its log says what "
                 "failed"
             )
-        if error and progress.decoder is not None:
-            self._give_up(progress.decoder, transfer_id)
-        self._notify(transfer_id, error)
+            self._fail(transfer_id, progress, error, str(error))
+            return
+        self._notify(messages.Notice(transfer_id, self._rank, self._ranks))
 
     def abandon(self, transfer_id: str) -> None:
         """Give up a transfer whose request was aborted before its last chunk. No notice is sent."""
         progress = self._progress.pop(transfer_id, None)
         if progress is not None and progress.decoder is not None:
             self._give_up(progress.decoder, transfer_id)
+
+    def _fail(
+        self, transfer_id: str, progress: _Progress, error: TransferError, text: str
+    ) -> None:
+        progress.failed = True
+        level = logging.INFO if isinstance(error, NotWanted) else logging.ERROR
+        self._logger.log(level, "KV transfer %s ends: %s", transfer_id, text)
+        if progress.decoder is not None:
+            self._give_up(progress.decoder, transfer_id)
+        left = isinstance(error, LeftToDecoder)
+        self._notify(messages.Notice(transfer_id, self._rank, self._ranks, text, left))
 
     def _send_chunks(
         self,
@@ -215,7 +238,11 @@ class Sender:
                 break
             if not isinstance(answer, messages.Refused):
                 raise DecoderLost(f"unexpected answer {type(answer).__name__}")
-            if not answer.retry:
+            if answer.then == "leave_to_decoder":
+                raise LeftToDecoder(answer.reason)
+            if answer.then == "stop":
+                raise NotWanted(answer.reason)
+            if answer.then == "fail":
                 raise TransferError(answer.reason)
             if time.monotonic() >= give_up_at:
                 raise TransferError(
@@ -335,17 +362,16 @@ class Sender:
             with contextlib.suppress(DecoderLost):
                 self._call(decoder, messages.Abandon(transfer_id))
 
-    def _notify(self, transfer_id: str, error: str) -> None:
+    def _notify(self, notice: messages.Notice) -> None:
         try:
-            address = messages.router_address(transfer_id)
+            address = messages.router_address(notice.req_id)
         except ValueError as bad:
-            self._log(f"no notice sent: {bad}")
+            self._logger.error("no notice sent: %s", bad)
             return
-        notice = messages.Notice(transfer_id, self._rank, self._ranks, error)
         try:
             self._router(address).send(messages.encode(notice), zmq.DONTWAIT)
         except zmq.ZMQError as failed:
-            self._log(f"no notice sent to router {address}: {failed}")
+            self._logger.error("no notice sent to router %s: %s", address, failed)
 
     def _router(self, address: str) -> zmq.Socket[bytes]:
         socket = self._routers.get(address)
