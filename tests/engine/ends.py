@@ -153,7 +153,7 @@ class Router:
         self.port = self._socket.bind_to_random_port(f"tcp://{HOST}")
 
     def transfer(self, name: str) -> str:
-        """Return a transfer's id; `name` is "request" or "request/prompt"."""
+        """Return a transfer's id; `name` is "request" or "request-prompt"."""
         return f"{HOST}:{self.port}/{name}"
 
     def notice(self) -> dict[str, Any]:

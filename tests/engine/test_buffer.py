@@ -289,23 +289,23 @@ def test_a_release_is_remembered_for_the_pull_timeout_from_its_last_time() -> No
 
 def test_a_prompt_does_not_wait_for_room_while_another_of_its_request_holds_some() -> None:
     stage = Stage(4)
-    first, second, other = "host:1/r/0", "host:1/r/1", "host:1/s/0"
+    first, second, other = "host:1/r-0", "host:1/r-1", "host:1/s-0"
     stage.granted(other, "x")
     assert stage.refused(first, "abcd").then == "ask_again"
     stage.granted(first, "ab")
     assert stage.refused(second, "cd") == Denied("2 pages needed, 1 of 4 free", "leave_to_decoder")
-    assert stage.refused("host:1/t/0", "cd").then == "ask_again"
+    assert stage.refused("host:1/t-0", "cd").then == "ask_again"
     assert len(stage.granted(second, "c").pages) == 1
     for ended in (first, second):
         stage.buffer.release(ended)
-    assert stage.refused("host:1/r/2", "def").then == "ask_again"
+    assert stage.refused("host:1/r-2", "def").then == "ask_again"
 
 
 def test_a_prompt_that_comes_in_steps_does_not_hold_itself_up() -> None:
     stage = Stage(2)
-    stage.put("host:1/r/0", "a")
-    stage.put("host:1/s/0", "b")
-    assert stage.refused("host:1/r/0", "c").then == "ask_again"
+    stage.put("host:1/r-0", "a")
+    stage.put("host:1/s-0", "b")
+    assert stage.refused("host:1/r-0", "c").then == "ask_again"
 
 
 def test_abandoning_one_transfer_keeps_what_another_wants() -> None:

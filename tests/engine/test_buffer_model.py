@@ -14,7 +14,7 @@ from dpd_vllm.buffer import Denied, Granted, ReceiveBuffer
 TOTAL = 5
 PULL_TIMEOUT = 10.0
 KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
-REQUEST_OF = {"h:1/r/0": "r", "h:1/r/1": "r", "h:1/s/0": "s", "h:1/u/0": "u"}
+REQUEST_OF = {"h:1/r-0": "r", "h:1/r-1": "r", "h:1/s-0": "s", "h:1/u-0": "u"}
 TRANSFERS = st.sampled_from(sorted(REQUEST_OF))
 
 

@@ -16,7 +16,7 @@ from dpd_router.lmcache import LMCachePD, read_notice
 from dpd_vllm import messages
 from dpd_vllm.fingerprint import difference, fingerprint
 
-TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef/0"
+TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef-0"
 
 
 def lmcaches_proxy_notif() -> Any:
@@ -49,9 +49,9 @@ def test_lmcaches_own_notice_reads_as_a_landed_single_rank() -> None:
 
 
 def test_a_notice_starts_with_tag_and_id_and_then_says_what_we_add() -> None:
-    sent = messages.encode(messages.Notice("h:1/u/0", 1, 2, "no room"))
+    sent = messages.encode(messages.Notice("h:1/u-0", 1, 2, "no room"))
     assert sent == (
-        b"\x86\xa4type\xaaProxyNotif\xa6req_id\xa7h:1/u/0\xa4rank\x01"
+        b"\x86\xa4type\xaaProxyNotif\xa6req_id\xa7h:1/u-0\xa4rank\x01"
         b"\xa5ranks\x02\xa5error\xa7no room\xafleft_to_decoder\xc2"
     )
 
@@ -119,12 +119,12 @@ def test_a_transfer_id_names_its_router(transfer: str, address: str) -> None:
     assert messages.router_address(transfer) == address
 
 
-@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u/0"])
+@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u-0"])
 def test_an_id_that_names_no_router_is_told(transfer: str) -> None:
     with pytest.raises(ValueError) as told:
         messages.router_address(transfer)
     assert (
-        str(told.value) == f"transfer id {transfer!r} is not of the form host:port/request/prompt"
+        str(told.value) == f"transfer id {transfer!r} is not of the form host:port/request-prompt"
     )
 
 

@@ -157,7 +157,7 @@ def test_a_prompt_without_room_beside_its_requests_others_is_left_to_the_decoder
     stage: Stage,
 ) -> None:
     decoder, sender = stage.decoder(pages=4), stage.sender(allocation_timeout=30)
-    first, second, other = (stage.router.transfer(name) for name in ("r/0", "r/1", "s/0"))
+    first, second, other = (stage.router.transfer(name) for name in ("r-0", "r-1", "s-0"))
     send(sender, first, decoder.address, "abc")
     sender.finish(first, 3)
     assert stage.router.notice() == notice_of(first)

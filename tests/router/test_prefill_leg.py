@@ -35,7 +35,7 @@ async def test_the_prefill_leg_names_the_decoder_that_gets_the_request(stage: St
     body, _ = await send(stage, "/v1/completions", json.dumps(LONG).encode())
     spec = body["kv_transfer_params"].pop("disagg_spec")
     transfer_id = spec.pop("req_id")
-    assert re.fullmatch(rf"127\.0\.0\.1:{stage.notify_port}/[0-9a-f]{{32}}/0", transfer_id)
+    assert re.fullmatch(rf"127\.0\.0\.1:{stage.notify_port}/[0-9a-f]{{32}}-0", transfer_id)
     assert spec == {
         "receiver_host": "127.0.0.1",
         "receiver_init_port": [7300, 7301],
@@ -196,8 +196,8 @@ async def test_each_long_prompt_of_a_call_has_its_own_leg_and_all_land_before_de
     assert sorted(leg["prompt"] for leg in legs) == sorted(p for p in prompts if p != "short")
     assert all(leg["n"] == 1 for leg in legs)
     ids = {leg["kv_transfer_params"]["disagg_spec"]["req_id"] for leg in legs}
-    (request,) = {each.rpartition("/")[0] for each in ids}
-    assert ids == {f"{request}/{number}" for number in range(3)}
+    (request,) = {each.rpartition("-")[0] for each in ids}
+    assert ids == {f"{request}-{number}" for number in range(3)}
     assert started == [3]
     assert stage.decoders[0].seen[0].body == raw
 
@@ -242,7 +242,7 @@ async def test_prompts_without_room_beside_their_requests_others_are_left_to_the
     notify = prefiller._notify
 
     async def room_for_one(transfer_id: str) -> None:
-        prefiller.does.left_to_decoder = not transfer_id.endswith("/1")
+        prefiller.does.left_to_decoder = not transfer_id.endswith("-1")
         await notify(transfer_id)
 
     prefiller._notify = room_for_one  # type: ignore[method-assign]

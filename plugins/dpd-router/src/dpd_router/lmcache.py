@@ -65,10 +65,10 @@ class LMCachePD:
     def new_transfer_ids(self, prompts: int) -> list[str]:
         """Return an id for each prompt of one request, that no other transfer of any router has.
 
-        The decoder tells by what is before the last slash which prompts are served together.
+        The decoder tells by what is before the last dash which prompts are served together.
         """
         request = uuid.uuid4().hex
-        return [f"{self._reply_to}/{request}/{prompt}" for prompt in range(prompts)]
+        return [f"{self._reply_to}/{request}-{prompt}" for prompt in range(prompts)]
 
     def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
         """Return the body fields that make a prefiller push its KV to a decoder."""

@@ -126,8 +126,7 @@ class Transfer:
     ) -> Transferred:
         own = headers.copy()
         # A leg's id is unique even if clients' are not, and still greps with the request's.
-        unique = leg.transfer_id.partition("/")[2].replace("/", "-")
-        own["X-Request-Id"] = f"{request_id}-{unique}"
+        own["X-Request-Id"] = f"{request_id}-{leg.transfer_id.rpartition('/')[2]}"
         own["Content-Type"] = "application/json"
         outgoing = Outgoing("POST", path, await leg.make_body(), own)
         began = time.monotonic()

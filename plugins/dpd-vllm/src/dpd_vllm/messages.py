@@ -126,18 +126,18 @@ def decode_from_decoder(data: bytes) -> FromDecoder:
 
 
 def router_address(transfer_id: str) -> str:
-    """Return the `host:port` of the router that made a transfer id (`host:port/request/prompt`).
+    """Return the `host:port` of the router that made a transfer id (`host:port/request-prompt`).
 
     Raises:
         ValueError: the id names no router.
     """
-    address, slash, request = transfer_id.partition("/")
+    address, slash, request = transfer_id.rpartition("/")
     host, colon, port = address.rpartition(":")
     if not (slash and request and colon and host and port.isdigit()):
-        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/request/prompt")
+        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/request-prompt")
     return address
 
 
 def request_of(transfer_id: str) -> str:
     """Return what the transfer ids of one request's prompts have in common."""
-    return "/".join(transfer_id.split("/")[:2])
+    return transfer_id.rpartition("-")[0] or transfer_id

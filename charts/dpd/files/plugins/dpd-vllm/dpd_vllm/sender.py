@@ -212,9 +212,7 @@ class Sender:
         if progress is not None and progress.decoder is not None:
             self._give_up(progress.decoder, transfer_id)
 
-    def _fail(
-        self, transfer_id: str, progress: _Progress, error: TransferError, text: str
-    ) -> None:
+    def _fail(self, transfer_id: str, progress: _Progress, error: TransferError, text: str) -> None:
         progress.failed = True
         level = logging.INFO if isinstance(error, NotWanted) else logging.ERROR
         self._logger.log(level, "KV transfer %s ends: %s", transfer_id, text)
