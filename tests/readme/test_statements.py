@@ -1,4 +1,4 @@
-"""What the README and OPERATING.md state, against the chart's values and what the programs really print."""
+"""What the README and OPERATING.md state, against the values and what the programs print."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.readme.document import OPERATING, ROOT, TEXT, anchors, links, quoted, rows, section
+from tests.readme.programs import texts
 
 BIN = Path(os.environ.get("DPD_CACHE") or Path.home() / ".cache" / "dpd") / "bin"
 CHART = ROOT / "charts" / "dpd"
@@ -105,15 +106,7 @@ def messages() -> tuple[str, ...]:
     """Every text in the programs' code, with … where a value is put in."""
     files = list((ROOT / "plugins").glob("dpd-*/src/**/*.py"))
     files += [Path(str(distribution(name).locate_file(file))) for name, file in OTHERS]
-    found = []
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [n.value if isinstance(n, ast.Constant) else "…" for n in node.values]
-                found.append("".join(str(part) for part in parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"%[\d.]*[sdfgr]", "…", node.value))
-    return tuple(found)
+    return tuple(text for file in files for text in texts(file))
 
 
 def symptoms() -> list[str]:
