@@ -1,4 +1,4 @@
-"""OPERATING.md and its neighbours: their examples fit the render, and their links lead somewhere."""
+"""OPERATING.md and its neighbours: their examples fit the render, their links lead somewhere."""
 
 from __future__ import annotations
 

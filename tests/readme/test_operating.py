@@ -53,6 +53,7 @@ PROOFS: dict[tuple[str, str], list[str]] = {
     ],
     ("Decoder", "while a prefiller computes or sends"): [
         "router/test_errors.py::test_a_transfer_reported_as_failed_is_a_503_with_its_reason",
+        "router/test_errors.py::test_a_transfer_that_never_lands_is_a_504_within_the_limit",
         "engine/test_transfer.py::"
         "test_a_decoder_that_is_gone_fails_the_transfer_in_the_time_of_two_answers",
         "engine/test_transfer.py::"
