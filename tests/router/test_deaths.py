@@ -1,0 +1,84 @@
+"""An engine whose process ends while a request is with it, and what the client then gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+from tests.router.conftest import Stage
+from tests.router.stub_engine import StubEngine
+
+LONG = {"model": "tiny", "prompt": [1] * 40}
+SHORT = {"model": "tiny", "prompt": [1]}
+
+
+def doom(engine: StubEngine, *, answers: bool = False) -> None:
+    """End an engine with its next request: the connection breaks, and nobody listens any more.
+
+    Args:
+        engine: the one to end.
+        answers: whether it answers that request first.
+    """
+
+    async def die(request: web.Request, seen: Any) -> web.StreamResponse:
+        assert engine._runner is not None
+        for site in list(engine._runner.sites):
+            await site.stop()
+        if answers:
+            return await engine.answer_well(request, seen)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    engine.does.handle = die
+
+
+async def ask(stage: Stage, body: dict[str, Any]) -> tuple[int, str]:
+    """Return the status and, if it is an error, its message."""
+    async with stage.post("/v1/completions", body) as response:
+        answer = await response.json()
+        return response.status, answer.get("error", {}).get("message", "")
+
+
+async def test_a_prompt_whose_prefiller_dies_is_taken_over_by_the_next(stage: Stage) -> None:
+    await stage.engines(prefill=1, decode=0)
+    await stage.router()  # whose probes have used a connection to each engine
+    doom(stage.prefillers[0])
+    for _ in range(3):
+        assert await ask(stage, LONG) == (200, "")
+    assert [len(prefiller.seen) for prefiller in stage.prefillers] == [1, 3]
+
+
+async def test_a_prompt_whose_last_prefiller_dies_is_a_503(stage: Stage) -> None:
+    await stage.router()
+    doom(stage.prefillers[0])
+    assert await ask(stage, LONG) == (503, f"No prefiller answers ({stage.prefillers[0].address}).")
+    assert stage.decoders[0].seen == []
+
+
+async def test_a_prefiller_that_dies_when_its_kv_has_landed_is_not_missed(stage: Stage) -> None:
+    await stage.router()
+    stage.decoders[0].does.delay = 0.2
+    doom(stage.prefillers[0], answers=True)
+    assert await ask(stage, LONG) == (200, "")
+
+
+async def test_a_short_prompt_whose_decoder_dies_is_taken_over_by_the_next(stage: Stage) -> None:
+    await stage.engines(prefill=0, decode=1)
+    await stage.router()
+    doom(stage.decoders[0])
+    for _ in range(3):
+        assert await ask(stage, SHORT) == (200, "")
+    assert [len(decoder.seen) for decoder in stage.decoders] == [1, 3]
+
+
+async def test_a_long_prompt_whose_decoder_dies_with_its_kv_is_a_502(stage: Stage) -> None:
+    await stage.engines(prefill=0, decode=1)
+    await stage.router()
+    for decoder in stage.decoders:
+        doom(decoder)
+    status, message = await ask(stage, LONG)
+    assert status == 502
+    (dead,) = [decoder for decoder in stage.decoders if decoder.seen]
+    assert message.startswith(f"The decoder: cannot connect to {dead.url}: ")
+    assert len(dead.seen) == 1
