@@ -29,8 +29,24 @@ async def test_ready_says_what_is_missing(stage: Stage) -> None:
     await stage.until(lambda: not router.decoders.usable and not router.prefillers.usable)
     status, body = await get(stage, "/ready")
     assert status == 503
-    assert json.loads(body)["missing"] == ["no decoder answers", "no prefiller answers"]
+    assert json.loads(body)["missing"] == ["no decoder answers"]
     assert (await get(stage, "/health"))[0] == 200
+
+
+async def test_a_router_gets_ready_with_a_prefiller_and_stays_so_without(stage: Stage) -> None:
+    stage.prefillers[0].does.healthy = False
+    router = await stage.router(wait=False)
+    await stage.until(lambda: bool(router.decoders.usable))
+    status, body = await get(stage, "/ready")
+    assert (status, json.loads(body)["missing"]) == (503, ["no prefiller has answered yet"])
+    stage.prefillers[0].does.healthy = True
+    await stage.until(lambda: bool(router.prefillers.usable))
+    assert (await get(stage, "/ready"))[0] == 200
+    stage.prefillers[0].does.healthy = False
+    await stage.until(lambda: not router.prefillers.usable)
+    assert (await get(stage, "/ready"))[0] == 200
+    async with stage.post("/v1/completions", {"prompt": "a"}) as response:
+        assert response.status == 200
 
 
 async def test_the_router_lives_but_is_not_ready_until_the_tokenizer_is_loaded(

@@ -9,7 +9,11 @@ from .metrics import Metrics
 
 
 class Status:
-    """Answers /health, /ready and /metrics."""
+    """Answers /health, /ready and /metrics.
+
+    A prefiller is needed to become ready. Short prompts are served without one too, so that a
+    router stays ready when the last one is away.
+    """
 
     def __init__(
         self, *, prefillers: Pool, decoders: Pool, needs_prefiller: bool, metrics: Metrics
@@ -18,16 +22,18 @@ class Status:
         self.loaded = False
         self._prefillers = prefillers
         self._decoders = decoders
-        self._needs_prefiller = needs_prefiller
+        self._waits_for_prefiller = needs_prefiller
         self._metrics = metrics
 
     def missing(self) -> list[str]:
         """Return what keeps the router from being ready, in words."""
+        if self._prefillers.usable:
+            self._waits_for_prefiller = False
         reasons = {
             "the router is stopping": self.draining,
             "the tokenizer is not loaded": not self.loaded,
             "no decoder answers": not self._decoders.usable,
-            "no prefiller answers": self._needs_prefiller and not self._prefillers.usable,
+            "no prefiller has answered yet": self._waits_for_prefiller,
         }
         return [reason for reason, holds in reasons.items() if holds]
 
