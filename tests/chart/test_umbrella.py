@@ -91,7 +91,9 @@ def test_two_models_in_one_release_keep_apart(
     chart["dependencies"] = [{**dependency, "alias": alias} for alias in aliases]
     (umbrella / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
     write(umbrella, {aliases[1]: {"model": {"name": "Qwen/Qwen3-8B"}}})
-    manifests = helm.render(chart=umbrella, release=release)  # which fails if two objects have one name
+    manifests = helm.render(
+        chart=umbrella, release=release
+    )  # which fails if two objects have one name
     pods = {
         name: manifest["spec"]["template"]["metadata"]["labels"].items()
         for (kind, name), manifest in manifests.items()
