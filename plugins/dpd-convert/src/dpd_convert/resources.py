@@ -22,8 +22,8 @@ def convert(conversion: Conversion) -> None:
     _leave_claims(conversion)
     if unknown := conversion.chart.unknown(conversion.written("instanceTypes")):
         conversion.note(
-            f"the chart does not know {', '.join(unknown)}: a pod gets what the manifest asks for, and "
-            "16Gi of /dev/shm; set what is missing in engines.resources and engines.shm.size"
+            f"the chart does not know {', '.join(unknown)}: a pod gets what the manifest asks for, "
+            "and 16Gi of /dev/shm; set what is missing in engines.resources and engines.shm.size"
         )
     _split_model(conversion, asked, node)
     ranks = conversion.written("model.tensorParallelSize") * conversion.written(
