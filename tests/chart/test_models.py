@@ -77,6 +77,7 @@ def test_the_numbers_of_a_model_are_those_of_its_config(name: str) -> None:
     config = CONFIGS[name]
     assert KNOWN[name] == {
         "layers": config.layers,
+        "heads": config.heads,
         "kvHeads": config.kv_heads,
         "headSize": config.head_size,
         "weightBytes": 2 * config.numbers(),
@@ -85,5 +86,11 @@ def test_the_numbers_of_a_model_are_those_of_its_config(name: str) -> None:
 
 @pytest.mark.parametrize("name", BY_FILES)
 def test_a_model_with_mla_has_one_latent_of_512_and_64(name: str) -> None:
-    sizes = {"layers": 61, "headSize": 512 + 64, "mla": True, "weightBytes": BY_FILES[name]}
+    sizes = {
+        "layers": 61,
+        "heads": 128,
+        "headSize": 512 + 64,
+        "mla": True,
+        "weightBytes": BY_FILES[name],
+    }
     assert KNOWN[name] == sizes

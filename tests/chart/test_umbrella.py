@@ -75,13 +75,25 @@ def test_a_null_in_the_parents_own_values_leaves_no_hole(helm: Helm, umbrella: P
     )
 
 
-def test_two_models_in_one_release_keep_apart(helm: Helm, umbrella: Path) -> None:
+@pytest.mark.parametrize(
+    ("aliases", "release"),
+    [
+        (("large", "small"), "demo"),
+        # Both are in the release's name, in which the chart's own would be enough.
+        (("a", "b"), "labs"),
+    ],
+)
+def test_two_models_in_one_release_keep_apart(
+    helm: Helm, umbrella: Path, aliases: tuple[str, str], release: str
+) -> None:
     chart = json.loads((umbrella / "Chart.yaml").read_text(encoding="utf-8"))
     dependency = {"name": "dpd", "version": ">=0.0.0-0"}
-    chart["dependencies"] = [{**dependency, "alias": alias} for alias in ("large", "small")]
+    chart["dependencies"] = [{**dependency, "alias": alias} for alias in aliases]
     (umbrella / "Chart.yaml").write_text(json.dumps(chart), encoding="utf-8")
-    write(umbrella, {"small": {"model": {"name": "Qwen/Qwen3-8B"}}})
-    manifests = helm.render(chart=umbrella)  # which fails if two objects have one name
+    write(umbrella, {aliases[1]: {"model": {"name": "Qwen/Qwen3-8B"}}})
+    manifests = helm.render(
+        chart=umbrella, release=release
+    )  # which fails if two objects have one name
     pods = {
         name: manifest["spec"]["template"]["metadata"]["labels"].items()
         for (kind, name), manifest in manifests.items()

@@ -56,13 +56,16 @@ SOURCES = {
     "model-from-image": ("/model/llama-3-3-70b-instruct", "image", None),
 }
 
+# Files that go over any of these and change one thing.
+OVER = {"engines-as-root"}
+
 
 def rendered(helm: Helm, name: str) -> Manifests:
     return helm.render((ROOT / "values" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def test_every_file_is_written_down_here() -> None:
-    assert {path.stem for path in (ROOT / "values").glob("*.yaml")} == {*FILES, *SOURCES}
+    assert {path.stem for path in (ROOT / "values").glob("*.yaml")} == {*FILES, *SOURCES, *OVER}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -153,6 +156,22 @@ def test_an_autoscaled_release_is_behind_a_load_balancer(helm4: Helm) -> None:
     assert annotations["alb.ingress.kubernetes.io/healthcheck-path"] == "/ready"
     clients = manifests.one("NetworkPolicy", "-router")["spec"]["ingress"][0]["from"]
     assert {"ipBlock": {"cidr": "10.0.0.0/16"}} in clients
+
+
+def test_engines_as_root_can_lock_memory_and_nothing_else_changes(helm4: Helm) -> None:
+    size = f"--values={ROOT / 'values' / 'llama-3.3-70b-2xp5.yaml'}"
+    root = (ROOT / "values" / "engines-as-root.yaml").read_text(encoding="utf-8")
+    before, after = helm4.render("{}", size), helm4.render(root, size)
+    for role in ("prefill", "decode"):
+        changed, was = after.pod(role)["securityContext"], before.pod(role)["securityContext"]
+        assert changed == was | {"runAsUser": 0, "runAsNonRoot": False}
+        assert {**after.pod(role), "securityContext": was} == before.pod(role)
+        assert after.container(role)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]},
+        }
+    assert after.pod("router") == before.pod("router")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "values").glob("*.yaml")), ids=lambda p: p.stem)

@@ -37,6 +37,17 @@ instanceTypes: [ml.p5.48xlarge]
         "does not divide the 8 GPUs of ml.p5.48xlarge, so that some would stand idle",
         "choose 1, 2, 4 or 8",
     ),
+    "a model whose heads do not fall evenly on eight GPUs": Wrong(
+        """
+model:
+  name: Qwen/Qwen2.5-7B-Instruct
+  tensorParallelSize: 8
+""",
+        "model.tensorParallelSize: ",
+        "8 ",
+        "does not divide the 28 attention heads of Qwen/Qwen2.5-7B-Instruct",
+        "choose one that does",
+    ),
     "a long context and a small buffer": Wrong(
         """
 # 131072 tokens x 80 layers x 2 x 128 x 2 bytes on each rank
@@ -63,7 +74,7 @@ kvTransfer:
         "model.tensorParallelSize: ",
         "8 ",
         "GPUs get 101463347200 bytes of weights each, more than vLLM's own 0.75 of the 85899345920",
-        "raise one of them, or choose other instanceTypes",
+        "raise one of them, choose other instanceTypes, or set model.shape.weightBytes",
     ),
     "a folder for the shared cache, and no file system there": Wrong(
         """
@@ -185,7 +196,7 @@ kvTransfer:
         "131072 ",
         "tokens have 34359738368 bytes of KV on each GPU, which with 65524246528 bytes of weights "
         "is more than vLLM's own 0.6 of the 151397597184",
-        "lower it, or raise that or model.tensorParallelSize",
+        "lower it, raise that or model.tensorParallelSize, or set model.shape.weightBytes",
     ),
     "no prefillers for now": Wrong(
         """

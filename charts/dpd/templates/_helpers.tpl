@@ -1,7 +1,11 @@
-{{/* Name that all objects of the release start with. Longer ones are cut, with a hash so that two never meet. */}}
+{{/*
+Name that all objects of the release start with. A release that has the chart's name in its own needs no more, but copies of the chart
+under aliases do: their names may all be in it. Longer ones are cut, with a hash so that two never meet.
+*/}}
 {{- define "dpd.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name -}}
-{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- $alone := and (eq .Chart.Name "dpd") (contains $name .Release.Name) -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) $alone -}}
 {{- $full = .Values.fullnameOverride | default $full -}}
 {{- if gt (len $full) 44 -}}
 {{- $full = printf "%s-%s" (trunc 35 $full | trimAll "-") (sha256sum $full | trunc 8) -}}

@@ -6,10 +6,9 @@ stopping routers need, that the router speaks HTTPS, and the user's over them.
 {{- $router := .Values.router -}}
 {{- $given := $router.ingress.annotations | default dict -}}
 {{- $own := dict -}}
-{{- $class := $router.ingress.className | default "" -}}
-{{- /* A client hears nothing while its KV moves and then while the decoder is silent. */ -}}
-{{- $silence := addf $router.timeouts.transferSeconds $router.timeouts.idleSeconds | ceil | int64 -}}
-{{- if eq $class "alb" -}}
+{{- $controller := include "dpd.ingress.controller" . -}}
+{{- $silence := include "dpd.ingress.silence" . | int64 -}}
+{{- if eq $controller "alb" -}}
 {{- /* Both limits are those of AWS. */ -}}
 {{- $silence = min 4000 $silence -}}
 {{- $drain := ceil $router.timeouts.drainSeconds | int64 | min 3600 -}}
@@ -19,7 +18,7 @@ stopping routers need, that the router speaks HTTPS, and the user's over them.
   "alb.ingress.kubernetes.io/load-balancer-attributes" (printf "idle_timeout.timeout_seconds=%d" $silence)
   "alb.ingress.kubernetes.io/target-group-attributes" (printf "deregistration_delay.timeout_seconds=%d" $drain)
 -}}
-{{- else if contains "nginx" $class -}}
+{{- else if eq $controller "nginx" -}}
 {{- $own = dict
   "nginx.ingress.kubernetes.io/proxy-read-timeout" (toString $silence)
   "nginx.ingress.kubernetes.io/proxy-body-size" "64m"
@@ -36,14 +35,20 @@ stopping routers need, that the router speaks HTTPS, and the user's over them.
 {{- toJson $annotations -}}
 {{- end -}}
 
-{{/* The annotation by which a controller is told what the router speaks, as far as the class tells which controller that is. */}}
-{{- define "dpd.ingress.protocol" -}}
-{{- $class := .Values.router.ingress.className | default "" -}}
-{{- if eq $class "alb" -}}
-alb.ingress.kubernetes.io/backend-protocol
-{{- else if contains "nginx" $class -}}
-nginx.ingress.kubernetes.io/backend-protocol
+{{/* Seconds for which a client may hear nothing: while its KV moves, and then while the decoder is silent. */}}
+{{- define "dpd.ingress.silence" -}}
+{{- addf .Values.router.timeouts.transferSeconds .Values.router.timeouts.idleSeconds | ceil | int64 -}}
 {{- end -}}
+
+{{/* "alb" or "nginx", as far as the class tells which controller it is: by "alb" as a word of its name, or by "nginx" in it. */}}
+{{- define "dpd.ingress.controller" -}}
+{{- $class := .Values.router.ingress.className | default "" -}}
+{{- if regexMatch "^(.*[-.])?alb([-.].*)?$" $class }}alb{{ else if contains "nginx" $class }}nginx{{ end -}}
+{{- end -}}
+
+{{/* The annotation by which a controller is told what the router speaks, as far as it is known which that is. */}}
+{{- define "dpd.ingress.protocol" -}}
+{{- with include "dpd.ingress.controller" . }}{{ . }}.ingress.kubernetes.io/backend-protocol{{ end -}}
 {{- end -}}
 
 {{/* Rules of the Ingress, one per host, as JSON {rules}. */}}

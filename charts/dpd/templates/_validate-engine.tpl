@@ -79,6 +79,7 @@
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
 {{- $gpus := include "dpd.gpus" . | int64 -}}
 {{- $all := get (include "dpd.instance" . | fromJson) "gpus" | int64 -}}
+{{- $shape := include "dpd.model.shape" .root | fromJson -}}
 {{- $sizes := printf "%v" $model.tensorParallelSize -}}
 {{- $key := "model.tensorParallelSize" -}}
 {{- if gt (int64 $model.pipelineParallelSize) 1 }}{{ $sizes = printf "%v with model.pipelineParallelSize %v" $model.tensorParallelSize $model.pipelineParallelSize }}{{ end -}}
@@ -89,8 +90,10 @@
 {{- printf "\n- %s: %s needs %d GPUs for one engine, which does not divide into pods of %d; choose a multiple of %d" $key $sizes $ranks $gpus $gpus -}}
 {{- else if and $all $gpus (lt $gpus $all) (mod $all $gpus) (eq $gpus $ranks) -}}
 {{- printf "\n- %s: %s does not divide the %d GPUs of %s, so that some would stand idle; choose 1, 2, 4 or 8, or other instanceTypes" $key $sizes $all (join ", " .root.Values.instanceTypes) -}}
+{{- else if mod (int64 $shape.heads) (int64 $model.tensorParallelSize) -}}
+{{- printf "\n- %s: %v does not divide the %v attention heads of %s, which vLLM shares out evenly over the GPUs; choose one that does" $key $model.tensorParallelSize $shape.heads $model.name -}}
 {{- end -}}
-{{- if and (gt (int64 $model.pipelineParallelSize) 1) (include "dpd.model.shape" .root | fromJson).mla -}}
+{{- if and (gt (int64 $model.pipelineParallelSize) 1) $shape.mla -}}
 {{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" (int64 $model.pipelineParallelSize) -}}
 {{- end -}}
 {{- $nodes := include "dpd.nodes" . -}}

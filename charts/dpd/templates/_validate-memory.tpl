@@ -100,9 +100,9 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s); lower one of them" $buffer $share $gpu $types $origin -}}
 {{- end -}}
 {{- if gt (float64 $weights) $room -}}
-{{- printf "\n- model.tensorParallelSize: %d GPUs get %d bytes of weights each, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise one of them, or choose other instanceTypes" $ranks $weights $share $gpu $types $origin -}}
+{{- printf "\n- model.tensorParallelSize: %d GPUs get %d bytes of weights each, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise one of them, choose other instanceTypes, or set model.shape.weightBytes if your weights are smaller" $ranks $weights $share $gpu $types $origin -}}
 {{- else if gt (addf $weights $prompt) $room -}}
-{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, which with %d bytes of weights is more than vLLM's own %v of the %d bytes of a GPU of %s (%s); lower it, or raise that or model.tensorParallelSize" (int64 $model.maxLen) $prompt $weights $share $gpu $types $origin -}}
+{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, which with %d bytes of weights is more than vLLM's own %v of the %d bytes of a GPU of %s (%s); lower it, raise that or model.tensorParallelSize, or set model.shape.weightBytes if your weights are smaller" (int64 $model.maxLen) $prompt $weights $share $gpu $types $origin -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -48,25 +48,28 @@
 {{- define "dpd.validate.cache" -}}
 {{- $l2 := .Values.cache.l2 -}}
 {{- $secret := $l2.urlSecret.name -}}
+{{- /* What stands before "@" is or has a password, unless this is a folder. */ -}}
+{{- $shown := $l2.address | default "" -}}
+{{- if not (hasPrefix "/" $shown) }}{{ $shown = regexReplaceAll "^(.*//)?.*@" $shown "${1}…@" }}{{ end -}}
 {{- $volume := dict -}}
 {{- if $l2.address }}{{ $volume = include "dpd.validate.mounted" . | fromJson }}{{ end -}}
 {{- if and (ne $l2.type "none") (not .Values.cache.l1.enabled) -}}
 {{- printf "\n- cache.l2.type: %s, but cache.l1.enabled is false, and LMCache reads and writes L2 through L1; set that to true" $l2.type -}}
 {{- end -}}
 {{- if and (eq $l2.type "none") (or $l2.address $secret) -}}
-{{- printf "\n- cache.l2.type: none, but cache.l2 says where it is (%s); set type, or remove that" ($l2.address | default $secret) -}}
+{{- printf "\n- cache.l2.type: none, but cache.l2 says where it is (%s); set type, or remove that" ($shown | default $secret) -}}
 {{- else if and (ne $l2.type "none") (not (or $l2.address $secret)) -}}
 {{- printf "\n- cache.l2.address: empty, but cache.l2.type is %s; set it, or cache.l2.urlSecret" $l2.type -}}
 {{- else if and $l2.address $secret -}}
-{{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $l2.address -}}
+{{- printf "\n- cache.l2.address: %q, but cache.l2.urlSecret has the whole URL; keep one" $shown -}}
 {{- else if and (eq $l2.type "file") $l2.address (not (hasPrefix "/" $l2.address)) -}}
-{{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $l2.address -}}
+{{- printf "\n- cache.l2.address: %q is no folder in the containers; write one that starts with / and mount it by prefill.volumes" $shown -}}
 {{- else if and (eq $l2.type "file") $l2.address (not $volume) -}}
 {{- printf "\n- cache.l2.address: %q lies below no mount of the prefillers, so each would keep its own, on a file system that is read-only; mount a shared one there by prefill.volumes and prefill.volumeMounts" $l2.address -}}
 {{- else if and (eq $l2.type "file") $l2.address (hasKey $volume "emptyDir") -}}
 {{- printf "\n- cache.l2.address: %q lies on an emptyDir (%s), which each prefiller has for itself; mount a volume there that they share, by prefill.volumes and prefill.volumeMounts" $l2.address $volume.name -}}
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
-{{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" (regexReplaceAll "//.*@" $l2.address "//…@") -}}
+{{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" $shown -}}
 {{- end -}}
 {{- end -}}
 

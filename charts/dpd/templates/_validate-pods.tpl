@@ -33,7 +33,9 @@
 {{- $seen := list -}}
 {{- range $variable := .values.env -}}
 {{- $fact := dict -}}
-{{- range $owned }}{{ if regexMatch .pattern $variable.name }}{{ $fact = $fact | default . }}{{ end }}{{ end -}}
+{{- range $owned -}}
+{{- if and (regexMatch .pattern $variable.name) (regexMatch (.values | default "") ($variable.value | default "")) }}{{ $fact = $fact | default . }}{{ end -}}
+{{- end -}}
 {{- with $fact.instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name . }}{{ end -}}
 {{- if and $fact.secret $variable.value -}}
 {{- printf "\n- %senv: %s is a secret in plain text, which everybody reads who may read the values; %s" $.at $variable.name $fact.secret -}}

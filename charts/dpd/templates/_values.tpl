@@ -36,7 +36,9 @@ Arguments and resources have rules of their own: see _args.tpl and _resources.tp
 {{- range $key := list "env" "volumes" "initContainers" "sidecars" "resourceClaims" -}}
 {{- $_ := set $out $key (include "dpd.mergeBy" (dict "key" "name" "lists" (list (get $shared $key) (get $own $key))) | fromJson).items -}}
 {{- end -}}
-{{- $_ := set $out "volumeMounts" (include "dpd.mergeBy" (dict "key" "mountPath" "lists" (list $shared.volumeMounts $own.volumeMounts)) | fromJson).items -}}
+{{- $mounts := list -}}
+{{- range concat ($shared.volumeMounts | default list) ($own.volumeMounts | default list) }}{{ $mounts = append $mounts (merge (dict "mountPath" (clean .mountPath)) .) }}{{ end -}}
+{{- $_ := set $out "volumeMounts" (include "dpd.mergeBy" (dict "key" "mountPath" "lists" (list $mounts)) | fromJson).items -}}
 {{- $spread := list $shared.topologySpreadConstraints $own.topologySpreadConstraints -}}
 {{- $_ := set $out "topologySpreadConstraints" (include "dpd.mergeBy" (dict "key" "topologyKey" "and" "whenUnsatisfiable" "lists" $spread) | fromJson).items -}}
 {{- range $key := list "tolerations" "envFrom" -}}

@@ -33,17 +33,25 @@ class Chart:
     instances: Mapping[str, Mapping[str, int | None]]
     models: tuple[str, ...]
 
-    def instead_of(self, variable: str) -> str | None:
-        """Return what to do instead of setting a variable, or None when it is free."""
-        return self._fact(variable).get("instead")
+    def instead_of(self, variable: str, value: str = "") -> str | None:
+        """Return what to do instead of setting a variable so, or None when it is free."""
+        return self._fact(variable, value).get("instead")
 
     def secret(self, variable: str) -> str | None:
         """Return how to give a variable that is taken by reference alone, or None."""
         return self._fact(variable).get("secret")
 
-    def _fact(self, variable: str) -> Mapping[str, str]:
-        fits = (one for one in self.environment if re.search(one["pattern"], variable))
+    def _fact(self, variable: str, value: str = "") -> Mapping[str, str]:
+        fits = (
+            one
+            for one in self.environment
+            if re.search(one["pattern"], variable) and re.search(one.get("values", ""), value)
+        )
         return next(fits, {})
+
+    def unknown(self, instance_types: Sequence[str]) -> list[str]:
+        """Return those of some instance types that the catalogue does not have."""
+        return [name for name in instance_types if name.removeprefix("ml.") not in self.instances]
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,11 @@ class Conversion:
             place[last] += value
         else:
             place[last] = value
+
+    def carry(self, path: str, keys: Iterable[str]) -> None:
+        """Say which keys hold a field of the spec, more exactly than the table does."""
+        exact = (f"spec.{path}", tuple(dict.fromkeys(keys)))
+        self.carried = [exact if one[0] == exact[0] else one for one in self.carried]
 
     def leave(self, path: str, value: Any, reason: str) -> None:
         """Say that a field of the spec is not carried over, and why."""

@@ -30,17 +30,31 @@ _WRITABLE = ("/home/dpd", "/tmp", "/dev/shm")
 
 def convert(conversion: Conversion, folders: Folders) -> None:
     """Write the environment; what the chart writes itself is left to it."""
-    for variable in conversion.maps(_PATH):
-        name = str(variable.get("name"))
-        instead = conversion.chart.instead_of(name)
+    keys: list[str] = []
+    for name, variable in _counting(conversion).items():
+        instead = conversion.chart.instead_of(name, str(variable.get("value")))
         if name in _VALUES:
-            _write_value(conversion, variable, _VALUES[name])
+            keys += _write_value(conversion, variable, _VALUES[name])
         elif instead:
             conversion.leave(_PATH, variable, instead)
         elif variable.get("value") and (by_reference := conversion.chart.secret(name)):
             conversion.leave(_PATH, name, f"a secret in plain text; {by_reference}")
         else:
-            _write(conversion, _moved(variable, folders) | {"name": name})
+            keys += _write(conversion, _moved(variable, folders) | {"name": name})
+    if keys:
+        conversion.carry(_PATH, keys)
+
+
+def _counting(conversion: Conversion) -> dict[str, Mapping[str, Any]]:
+    """Return the variables by name; of two with one name the last counts."""
+    counting: dict[str, Mapping[str, Any]] = {}
+    for variable in conversion.maps(_PATH):
+        name = str(variable.get("name"))
+        if name in counting:
+            again = name if conversion.chart.secret(name) else counting.pop(name)
+            conversion.leave(_PATH, again, "given again further on, and Kubernetes takes the last")
+        counting[name] = variable
+    return counting
 
 
 def _moved(variable: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
@@ -49,28 +63,34 @@ def _moved(variable: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
     return dict(variable)
 
 
-def _write_value(conversion: Conversion, variable: Mapping[str, Any], key: str) -> None:
+def _write_value(conversion: Conversion, variable: Mapping[str, Any], key: str) -> list[str]:
+    """Write a variable that is a value here; return its key."""
     text = str(variable.get("value"))
     if text.isdecimal():
         conversion.set(key, int(text))
-    else:
-        conversion.leave(_PATH, variable, f"no whole number; set {key}, in digits")
+        return [key]
+    conversion.leave(_PATH, variable, f"no whole number; set {key}, in digits")
+    return []
 
 
-def _write(conversion: Conversion, variable: dict[str, Any]) -> None:
+def _write(conversion: Conversion, variable: dict[str, Any]) -> list[str]:
+    """Write a variable; return the keys of the values that hold it."""
     source = a_map(variable.get("valueFrom"), f"valueFrom of {variable['name']}")
     secret = a_map(source.get("secretKeyRef"), f"secretKeyRef of {variable['name']}")
     from_hub = conversion.written("model.source.type") == "huggingFace"
     if from_hub and variable["name"] == "HF_TOKEN" and secret.get("name"):
         token = {"name": secret["name"], "key": secret.get("key")}
         conversion.set("model.source.huggingFace.tokenSecret", token)
-        return
-    conversion.set("engines.env", [variable])
+        return ["model.source.huggingFace.tokenSecret"]
+    keys = ["engines.env"]
     if from_hub and variable["name"] in _ROUTERS:
-        conversion.set("router.env", [variable])
+        keys.append("router.env")
+    for key in keys:
+        conversion.set(key, [variable])
     folder = variable.get("value")
     if isinstance(folder, str) and _FOLDER.search(variable["name"]) and folder.startswith("/"):
         _make_writable(conversion, variable["name"], folder)
+    return keys
 
 
 def _make_writable(conversion: Conversion, name: str, folder: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from .conversion import Conversion
 from .shapes import a_map
 
-_HANDLERS = ("exec", "grpc", "httpGet", "tcpSocket")
+_HANDLERS = ("exec", "httpGet", "tcpSocket")
 # What Kubernetes takes when a probe does not say it; the chart's own probes say other things.
 _UNSAID: Mapping[str, Any] = {"periodSeconds": 10, "timeoutSeconds": 1, "failureThreshold": 3}
 
@@ -25,7 +25,11 @@ def convert(conversion: Conversion) -> None:
             )
         elif given is not None:
             given = a_map(given, f"spec.worker.probes.{probe}")
-            conversion.set(f"engines.{probe}", _probe(given, default, (port, str(port), name)))
+            if given.get("grpc") is not None:
+                reason = "engines speak HTTP and no gRPC; the chart's own probe applies"
+                conversion.leave(f"worker.probes.{probe}", given, reason)
+            else:
+                conversion.set(f"engines.{probe}", _probe(given, default, (port, str(port), name)))
 
 
 def _probe(given: Mapping[str, Any], default: Mapping[str, Any], ports: tuple[Any, ...]) -> Any:

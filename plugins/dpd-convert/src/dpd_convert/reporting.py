@@ -64,7 +64,7 @@ def _carried(conversion: Conversion, values: Mapping[str, Any]) -> Iterator[str]
             continue  # what its keys hold is of other fields
         if written:
             yield f"  {path} -> {', '.join(written)}"
-        elif path not in left:
+        elif not any(f"{one}.".startswith(f"{path}.") for one in left):
             yield f"  {path} -> {', '.join(keys) + ' (the default)' if keys else 'see Install'}"
 
 

@@ -20,10 +20,16 @@ def convert(conversion: Conversion) -> None:
     node = conversion.chart.node(conversion.written("instanceTypes"))
     asked = {role: _asked(conversion.map(f"{at}.resources"), at) for role, at in ROLES.items()}
     _leave_claims(conversion)
+    if unknown := conversion.chart.unknown(conversion.written("instanceTypes")):
+        conversion.note(
+            f"the chart does not know {', '.join(unknown)}: a pod gets what the manifest asks for, "
+            "and 16Gi of /dev/shm; set what is missing in engines.resources and engines.shm.size"
+        )
     _split_model(conversion, asked, node)
     ranks = conversion.written("model.tensorParallelSize") * conversion.written(
         "model.pipelineParallelSize"
     )
+    _compare(conversion, asked, node, ranks)
     resources = {role: _beyond(found, node, ranks) for role, found in asked.items()}
     _write_both(conversion, "resources", resources)
     selectors = {role: conversion.get(f"{at}.nodeSelector") for role, at in ROLES.items()}
@@ -95,6 +101,22 @@ def _split_model(conversion: Conversion, asked: Mapping[str, Any], node: Mapping
         conversion.note(
             f"spec.worker.args has no --tensor-parallel-size, for which vLLM takes 1, but a pod "
             f"has {gpus} GPUs; model.tensorParallelSize is {size}, so that all are used"
+        )
+
+
+def _compare(
+    conversion: Conversion, asked: Mapping[str, Any], node: Mapping[str, int], ranks: int
+) -> None:
+    """Say where a pod asks for other GPUs than an engine is split over."""
+    for role, at in ROLES.items():
+        gpus = asked[role]["limits"].get(GPU)
+        if not gpus or gpus == ranks:
+            continue
+        whole = gpus < ranks and ranks % gpus == 0 and gpus >= node.get("gpus", 0)
+        conversion.note(
+            f"a {role} engine is split over {ranks} GPUs (model.tensorParallelSize times "
+            f"model.pipelineParallelSize), but spec.{at}.resources asks for {gpus} a pod: "
+            + (f"it spans {ranks // gpus} nodes" if whole else "the chart refuses that; change one")
         )
 
 
