@@ -8,6 +8,16 @@
 {{- if and $placement.sameNode (eq .Values.kvTransfer.backend "LIBFABRIC") -}}
 {{- "\n- placement.sameNode: true, but kvTransfer.backend is LIBFABRIC, and EFA is not used within a node; set it to UCX" -}}
 {{- end -}}
+{{- include "dpd.facts" . -}}
+{{- $layer := int64 $placement.networkNodeLayer -}}
+{{- range $type := .Values.instanceTypes -}}
+{{- with get $.facts.instances (trimPrefix "ml." $type) -}}
+{{- if gt $layer (int64 .networkLayers) -}}
+{{- $most := gt (int64 .networkLayers) 0 | ternary (printf "%v or less" .networkLayers) "0" -}}
+{{- printf "\n- placement.networkNodeLayer: %d, but EC2 tells %v layers of the network of %s, so its nodes have no label for that one; set it to %s, or choose other instanceTypes" $layer .networkLayers $type $most -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Each source needs its own keys; keys of another source would be forgotten without a word. */}}
