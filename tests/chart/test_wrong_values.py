@@ -349,6 +349,19 @@ engines:
         "is not for setting",
         "set kvTransfer.chunkSize instead",
     ),
+    "a cache of weights on the node, and another folder for them": Wrong(
+        """
+model:
+  source:
+    huggingFace: {cacheHostPath: /mnt/k8s-disks/0/hf}
+engines:
+  env: [{name: HF_HOME, value: /data/hf}]
+""",
+        "engines.env: ",
+        'HF_HOME is "/data/hf"',
+        "the weights would not be in model.source.huggingFace.cacheHostPath, which is at /home/dpd",
+        "remove one of them",
+    ),
     "a tag without quotes": Wrong(
         """
 image:

@@ -80,20 +80,6 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The volume of prefillers on which the folder of the shared cache lies, as JSON; empty if it is on none of the values. */}}
-{{- define "dpd.validate.mounted" -}}
-{{- $folder := clean .Values.cache.l2.address -}}
-{{- $values := include "dpd.values" (dict "root" . "component" "prefill") | fromJson -}}
-{{- $mount := dict "mountPath" "" -}}
-{{- range $values.volumeMounts -}}
-{{- $within := hasPrefix (clean .mountPath | trimSuffix "/" | printf "%s/") (printf "%s/" $folder) -}}
-{{- if and $within (gt (len .mountPath) (len $mount.mountPath)) }}{{ $mount = . }}{{ end -}}
-{{- end -}}
-{{- $found := dict -}}
-{{- range $values.volumes }}{{ if eq .name ($mount.name | default "") }}{{ $found = . }}{{ end }}{{ end -}}
-{{- toJson $found -}}
-{{- end -}}
-
 {{- define "dpd.validate.exposure" -}}
 {{- $router := .Values.router -}}
 {{- if regexMatch "^(127\\.|localhost$|\\[?::1\\]?$)" .Values.bindAddress -}}
