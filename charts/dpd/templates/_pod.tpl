@@ -40,8 +40,8 @@ initContainers:
 
 {{/*
 The service account of "engines", a role or the router as JSON {name, create, annotations, own}: one for both roles, unless a role
-says something of its own, over that one. An account that the chart makes for a role cannot have the shared one's name. Without a name,
-one that the chart does not make is the shared one for a role, or else the namespace's own, which every namespace has.
+says something of its own, over that one. An account that the chart makes for a role cannot have the shared one's name. One that it
+does not make is, without a name, the one that every namespace has.
 */}}
 {{- define "dpd.account" -}}
 {{- $own := (index .root.Values .component).serviceAccount | default dict -}}
@@ -50,9 +50,7 @@ one that the chart does not make is the shared one for a role, or else the names
 {{- $role := and (has .component (list "prefill" "decode")) (not (empty $own)) -}}
 {{- if and $role $account.create (not $own.name) }}{{ $_ := unset $account "name" }}{{ end -}}
 {{- $suffix := or $role (eq .component "router") | ternary .component "engine" -}}
-{{- $unnamed := printf "%s-%s" (include "dpd.fullname" .root) $suffix -}}
-{{- if not $account.create }}{{ $unnamed = "default" }}{{ end -}}
-{{- if and $role (not $account.create) }}{{ $unnamed = (include "dpd.account" (dict "root" .root "component" "engines") | fromJson).name }}{{ end -}}
+{{- $unnamed := ternary (printf "%s-%s" (include "dpd.fullname" .root) $suffix) "default" $account.create -}}
 {{- $_ := set $account "name" ($account.name | default $unnamed) -}}
 {{- toJson (merge (dict "own" (or $role (has .component (list "engines" "router")))) $account) -}}
 {{- end -}}
