@@ -26,7 +26,8 @@ that fetches nothing.
 */}}
 {{- define "dpd.validate.folders" -}}
 {{- include "dpd.facts" .root -}}
-{{- $cache := and (ne .component "router") .root.Values.model.source.huggingFace.cacheHostPath -}}
+{{- $source := .root.Values.model.source -}}
+{{- $cache := and (ne .component "router") (eq $source.type "huggingFace") $source.huggingFace.cacheHostPath -}}
 {{- $readOnly := (include "dpd.securityContext" . | fromJson).readOnlyRootFilesystem -}}
 {{- $mounts := append (include "dpd.volumeMounts" . | fromYamlArray) (dict "mountPath" "/dev/shm") -}}
 {{- $env := (include "dpd.env" (merge (dict "own" list) .) | fromJson).items -}}
