@@ -140,6 +140,7 @@ def revision(helm: Helm, values: Values) -> str:
         {"model": {"tensorParallelSize": 4}},
         {"model": {"pipelineParallelSize": 2}},
         {"model": {"hashSeed": 1}},
+        {"model": {"tokenizer": "org/tokenizer"}},
         {"model": {"source": {"type": "pvc", "pvc": {"claimName": "weights"}}}},
         {"image": {"tag": "v0.4.4"}},
         {"engines": {"image": {"tag": "v0.4.4"}}},
@@ -163,12 +164,45 @@ def test_the_revision_stays_with_everything_else(helm4: Helm) -> None:
         "prefill": {"replicas": 3},
         "router": {"threshold": 100, "image": {"tag": "v0.4.4"}},
         "engines": {"args": ["--gpu-memory-utilization=0.7", "--max-num-seqs=8"]},
-        "model": {"servedName": "llama", "maxLen": 8192, "shape": {"layers": 80}},
+        "model": {
+            "servedName": "llama",
+            "maxLen": 8192,
+            "shape": {"layers": 80},
+            "source": {"huggingFace": {"tokenSecret": {"name": "a"}, "cacheHostPath": "/mnt/hf"}},
+        },
         "kvTransfer": {"bufferSize": 4294967296, "ports": {"init": 9000}},
         "cache": {"l1": {"enabled": False}},
         "placement": {"zone": "us-west-2a"},
     }
     assert revision(helm4, values) == revision(helm4, {})
+
+
+def from_source(kind: str, folder: str = "", **keys: str) -> Values:
+    return {"model": {"source": {"type": kind, "path": folder, kind: keys}}}
+
+
+def test_the_revision_names_the_files_of_each_source_and_not_how_they_come(helm4: Helm) -> None:
+    fsx = {"fileSystemId": "fs-1", "dnsName": "a.b"}
+    named = [
+        from_source("s3", bucket="weights"),
+        from_source("s3", bucket="others"),
+        from_source("s3", bucket="weights", folder="llama"),
+        from_source("pvc", claimName="weights"),
+        from_source("pvc", claimName="weights", folder="llama"),
+        from_source("hostPath", path="/weights"),
+        from_source("image", reference="weights:1"),
+        from_source("image", reference="weights:2"),
+        from_source("fsx", mountName="a", **fsx),
+        from_source("fsx", mountName="b", **fsx),
+    ]
+    revisions = [revision(helm4, values) for values in named]
+    assert len({*revisions, revision(helm4, {})}) == len(named) + 1
+    copied = from_source("s3", bucket="weights", image="aws:1", copyHostPath="/mnt/nvme")
+    assert revision(helm4, copied) == revisions[0]
+    mounted = from_source("s3", bucket="weights", access="mount")
+    assert revision(helm4, mounted) == revisions[0]
+    pulled = from_source("image", reference="weights:1", pullPolicy="Always")
+    assert revision(helm4, pulled) == revisions[6]
 
 
 def test_two_renders_are_equal_byte_for_byte(helm: Helm) -> None:

@@ -65,6 +65,10 @@ PARTS: dict[tuple[str, int], tuple[int, str, str, str, str]] = {
     ("g7e.12xlarge", 1): (1, "12", "179Gi", "16Gi", ""),
 }
 
+# Layers of the network that EC2's DescribeInstanceTopology returns, by how the type starts; it does
+# not take some types at all, and returns three for the others.
+LAYERS = {"p6-b200.": 4, "p6-b300.": 4, "p5.4xlarge": 0, "g5.": 0, "g6.": 0}
+
 
 def values(instance: str, ranks: int) -> Values:
     """Values of a small model that the chart does not know."""
@@ -120,5 +124,8 @@ def test_the_catalogue_has_these_types_and_the_memory_of_their_gpus() -> None:
     assert {*catalogue} == {*WHOLE_NODES, "p6e-gb200.36xlarge"}
     for instance, (_, mib, *_) in WHOLE_NODES.items():
         assert catalogue[instance]["gpuMiB"] == mib
+    for instance, facts in catalogue.items():
+        layers = [LAYERS[start] for start in LAYERS if instance.startswith(start)]
+        assert facts["networkLayers"] == (layers or [3])[0], instance
     assert catalogue["p6e-gb200.36xlarge"]["gpuMiB"] is None
     assert catalogue["p6e-gb200.36xlarge"]["efa"] is None

@@ -72,7 +72,7 @@ ALTERNATES: dict[str, Any] = {
 }
 # Of these the first that the schema takes.
 TEXTS = ("{}x", "changed", "/changed", "http://changed", "changed:8000", "fs-0", "3Gi")
-TEXTS += (f"sha256:{'c' * 64}",)
+TEXTS += (f"sha256:{'c' * 64}", "us-west-2a")
 
 # What a place may change, as a pattern for all that changes; the longest prefix counts. Pod/<name>
 # is the pod template of a workload, Deployment/<name> the rest of it. What is not named here: a

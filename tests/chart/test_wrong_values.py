@@ -198,6 +198,41 @@ kvTransfer:
         "is more than vLLM's own 0.6 of the 151397597184",
         "lower it, raise that or model.tensorParallelSize, or set model.shape.weightBytes",
     ),
+    "all of a small node": Wrong(
+        """
+model:
+  name: meta-llama/Llama-3.1-8B-Instruct
+  tensorParallelSize: 1
+instanceTypes: [g6e.8xlarge]
+decode:
+  resources:
+    requests: {cpu: "32", memory: 200Gi}
+""",
+        "decode.resources: ",
+        "cpu is 32,",
+        "a node of g6e.8xlarge has 32 and needs some of them itself",
+        "ask for less or choose other instanceTypes",
+    ),
+    "below one switch of a layer that there is not": Wrong(
+        """
+placement:
+  networkNodeLayer: 4
+""",
+        "placement.networkNodeLayer: ",
+        "4,",
+        "EC2 tells 3 layers of the network of ml.p5.48xlarge",
+        "set it to 3 or less",
+    ),
+    "more of the GPU for vLLM": Wrong(
+        """
+engines:
+  args: [--gpu-memory-utilization=0.9]
+""",
+        "kvTransfer.bufferSize: ",
+        "8589934592 ",
+        "does not fit beside vLLM's own 0.9 of the 85899345920 bytes of a GPU of ml.p5.48xlarge",
+        "lower it, or set --gpu-memory-utilization=0.80",
+    ),
     "no prefillers for now": Wrong(
         """
 prefill:
@@ -325,6 +360,19 @@ engines:
         "is not for setting",
         "set kvTransfer.chunkSize instead",
     ),
+    "a cache of weights on the node, and another folder for them": Wrong(
+        """
+model:
+  source:
+    huggingFace: {cacheHostPath: /mnt/k8s-disks/0/hf}
+engines:
+  env: [{name: HF_HOME, value: /data/hf}]
+""",
+        "engines.env: ",
+        'HF_HOME is "/data/hf"',
+        "the weights would not be in model.source.huggingFace.cacheHostPath, which is at /home/dpd",
+        "remove one of them",
+    ),
     "a tag without quotes": Wrong(
         """
 image:
@@ -390,6 +438,11 @@ REFUSED_BY_THE_SCHEMA: dict[str, tuple[str, list[str], list[str]]] = {
             "(root): Additional property decoder is not allowed",
             "prefill: Additional property replica is not allowed",
         ],
+    ),
+    "a region for a zone": (
+        "placement: {zone: us-west-2}",
+        ["at '/placement/zone': 'us-west-2' does not match pattern"],
+        ["placement.zone: Does not match pattern"],
     ),
     "an unknown way to get weights": (
         "model: {source: {type: gcs}}",

@@ -94,6 +94,9 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- with $values.model.tokenizer }}{{ $items = append $items (printf "--tokenizer=%s" .) }}{{ end -}}
 {{- with $values.model.revision }}{{ $items = concat $items (list (printf "--revision=%s" .) (printf "--tokenizer-revision=%s" .)) }}{{ end -}}
 {{- if eq .component "decode" }}{{ $items = append $items "--no-enable-prefix-caching" }}{{ end -}}
+{{- if not (include "dpd.args.present" (merge (dict "flags" "gpuRoom") .) | fromJson).flags -}}
+{{- with include "dpd.gpu.share" . }}{{ $items = append $items (printf "--gpu-memory-utilization=%s" .) }}{{ end -}}
+{{- end -}}
 {{- range (include "dpd.args.merged" . | fromJson).groups }}{{ $items = concat $items .items }}{{ end -}}
 {{- toJson (dict "items" $items) -}}
 {{- end -}}

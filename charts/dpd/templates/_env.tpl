@@ -43,12 +43,13 @@
 
 {{/*
 What prefill and decode must have alike, as 12 hex digits. A router pairs only engines of one revision, so that in the middle of
-an upgrade no decoder reads KV of another model, image or layout.
+an upgrade no decoder reads KV of another model, image or layout. Keys are named one by one: a new one elsewhere restarts no engine.
 */}}
 {{- define "dpd.revision" -}}
 {{- include "dpd.facts" . -}}
 {{- $flags := .facts.flags.agree -}}
-{{- $alike := dict "model" (omit .Values.model "servedName" "maxLen" "shape") "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
+{{- $model := pick .Values.model "name" "tokenizer" "revision" "dtype" "tensorParallelSize" "pipelineParallelSize" "hashSeed" -}}
+{{- $alike := dict "model" $model "files" (include "dpd.model.files" . | fromJson) "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
 {{- range $component := list "prefill" "decode" -}}
 {{- $role := dict "root" $ "component" $component -}}
 {{- $shaping := list -}}

@@ -10,10 +10,22 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What names a bucket or file system, as JSON. */}}
+{{- define "dpd.model.store" -}}
+{{- $source := .Values.model.source -}}
+{{- toJson (dict "s3" (pick $source.s3 "bucket" "region") "fsx" (pick $source.fsx "fileSystemId" "dnsName" "mountName") "type" $source.type) -}}
+{{- end -}}
+
+{{/* What names the model's files, as JSON: nothing of how they come to the pods. */}}
+{{- define "dpd.model.files" -}}
+{{- $source := .Values.model.source -}}
+{{- $files := dict "path" $source.path "claim" $source.pvc.claimName "folder" $source.hostPath.path "image" $source.image.reference -}}
+{{- toJson (merge $files (include "dpd.model.store" . | fromJson)) -}}
+{{- end -}}
+
 {{/* Name of the volume and of the claim that the chart makes for a bucket or file system; another one gets another name, since neither can change. */}}
 {{- define "dpd.model.claim" -}}
-{{- $source := .Values.model.source -}}
-{{- $drawn := dict "type" $source.type "mode" (include "dpd.model.accessMode" .) "s3" (pick $source.s3 "bucket" "region") "fsx" $source.fsx -}}
+{{- $drawn := merge (dict "mode" (include "dpd.model.accessMode" .)) (include "dpd.model.store" . | fromJson) -}}
 {{- $drawn = $drawn | toJson | sha256sum | trunc 8 -}}
 {{- printf "%s-model-%s" (include "dpd.fullname" .) $drawn -}}
 {{- end -}}

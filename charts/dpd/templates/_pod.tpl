@@ -40,7 +40,8 @@ initContainers:
 
 {{/*
 The service account of "engines", a role or the router as JSON {name, create, annotations, own}: one for both roles, unless a role
-says something of its own, over that one. An account that the chart makes for a role cannot have the shared one's name.
+says something of its own, over that one. An account that the chart makes for a role cannot have the shared one's name. One that it
+does not make is, without a name, the one that every namespace has.
 */}}
 {{- define "dpd.account" -}}
 {{- $own := (index .root.Values .component).serviceAccount | default dict -}}
@@ -49,7 +50,8 @@ says something of its own, over that one. An account that the chart makes for a 
 {{- $role := and (has .component (list "prefill" "decode")) (not (empty $own)) -}}
 {{- if and $role $account.create (not $own.name) }}{{ $_ := unset $account "name" }}{{ end -}}
 {{- $suffix := or $role (eq .component "router") | ternary .component "engine" -}}
-{{- $_ := set $account "name" ($account.name | default (printf "%s-%s" (include "dpd.fullname" .root) $suffix)) -}}
+{{- $unnamed := ternary (printf "%s-%s" (include "dpd.fullname" .root) $suffix) "default" $account.create -}}
+{{- $_ := set $account "name" ($account.name | default $unnamed) -}}
 {{- toJson (merge (dict "own" (or $role (has .component (list "engines" "router")))) $account) -}}
 {{- end -}}
 

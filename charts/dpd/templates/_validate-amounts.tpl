@@ -22,6 +22,40 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+A pod must fit on a node of each instance type: it would wait for ever while there are only those that it does not fit on. A node keeps
+some of its CPU and memory for itself, and huge pages are a part of its memory. The scheduler does not count /dev/shm.
+*/}}
+{{- define "dpd.validate.fit" -}}
+{{- include "dpd.facts" .root -}}
+{{- $resources := include "dpd.resources" . | fromJson -}}
+{{- $asked := merge (dict) $resources.requests $resources.limits -}}
+{{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
+{{- $cpu := include "dpd.amount" (dict "value" ($asked.cpu | default 0)) | float64 -}}
+{{- $memory := include "dpd.amount" (dict "value" ($asked.memory | default 0)) | float64 -}}
+{{- $pages := 0.0 -}}
+{{- range $name, $amount := $asked -}}
+{{- if hasPrefix "hugepages-" $name }}{{ $pages = addf $pages (include "dpd.amount" (dict "value" $amount) | float64) }}{{ end -}}
+{{- end -}}
+{{- range $type := .root.Values.instanceTypes -}}
+{{- with get $.root.facts.instances (trimPrefix "ml." $type) -}}
+{{- range $name, $has := dict "nvidia.com/gpu" .gpus "vpc.amazonaws.com/efa" .efa -}}
+{{- $devices := get $asked $name | int64 -}}
+{{- if and (not (kindIs "invalid" $has)) (gt $devices (int64 $has)) -}}
+{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $devices $name $has $type -}}
+{{- end -}}
+{{- end -}}
+{{- if ge $cpu (float64 .vcpus) -}}
+{{- printf "\n- %sresources: cpu is %s, but a node of %s has %v and needs some of them itself; ask for less or choose other instanceTypes" $at (toJson $asked.cpu | trimAll "\"") $type .vcpus -}}
+{{- end -}}
+{{- if ge (addf $memory $pages) (mulf .memoryGiB 1073741824) -}}
+{{- $beside := gt $pages 0.0 | ternary (printf ", with %.0fMi of huge pages" (divf $pages 1048576)) "" -}}
+{{- printf "\n- %sresources: memory is %s%s, but a node of %s has %vGi and needs some of it itself; ask for less or choose other instanceTypes" $at (toJson $asked.memory | trimAll "\"") $beside $type .memoryGiB -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Engines that are to share one node must fit on it. */}}
 {{- define "dpd.validate.room" -}}
 {{- $asked := 0 -}}

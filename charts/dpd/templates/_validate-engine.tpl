@@ -47,12 +47,7 @@
 {{- $unknown := list -}}
 {{- range $name, $count := $devices }}{{ if and $types (not (or (hasKey $instance $count) (hasKey $given $name))) }}{{ $unknown = append $unknown $name }}{{ end }}{{ end -}}
 {{- range $name, $count := $devices -}}
-{{- $asked := get $resources.limits $name | int64 -}}
-{{- if hasKey $instance $count -}}
-{{- if gt $asked (get $instance $count | int64) -}}
-{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $asked $name (get $instance $count) (join ", " $types) -}}
-{{- end -}}
-{{- else if has $name $unknown -}}
+{{- if and (not (hasKey $instance $count)) (has $name $unknown) -}}
 {{- include "dpd.validate.instance" (dict "root" $.root "device" $name "count" $count "missing" $unknown) -}}
 {{- end -}}
 {{- end -}}

@@ -75,11 +75,14 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- $prompt := mul (div (include "dpd.chunkBytes" . | int64) (int64 .root.Values.kvTransfer.chunkSize)) (int64 $model.maxLen) -}}
 {{- $ranks := include "dpd.ranks" .root | int64 -}}
 {{- $types := join ", " .root.Values.instanceTypes -}}
-{{- $gpu := mul (get (include "dpd.instance" . | fromJson) "gpuMiB" | int64) 1048576 -}}
+{{- $gpu := include "dpd.gpu.bytes" . | int64 -}}
+{{- $usable := include "dpd.gpu.usable" . | int64 -}}
+{{- $left := include "dpd.gpu.share" . -}}
 {{- $flag := "--gpu-memory-utilization" -}}
 {{- $given := include "dpd.args.value" (dict "role" . "flag" $flag) -}}
-{{- $share := $given | default "0.9" | float64 -}}
-{{- $origin := empty $given | ternary (printf "vLLM's default, as %s has no %s" .component $flag) (printf "%s, %s" $flag .component) -}}
+{{- $share := $given | default $left | default "0.9" | float64 -}}
+{{- $unsaid := printf "%s, as %s has no %s" (empty $left | ternary "vLLM's default" "what the buffer leaves") .component $flag -}}
+{{- $origin := empty $given | ternary $unsaid (printf "%s, %s" $flag .component) -}}
 {{- $asked := include "dpd.args.value" (dict "role" . "flag" "--kv-cache-memory-bytes") -}}
 {{- $binary := dict "k" 1e3 "K" 1024 "m" 1e6 "M" 1048576 "g" 1e9 "G" 1073741824 "t" 1e12 "T" 1099511627776 -}}
 {{- $cache := include "dpd.amount" (dict "value" $asked "units" $binary) | float64 | int64 -}}
@@ -89,15 +92,16 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- end -}}
 {{- if and $gpu (or $buffer (include "dpd.gpus" . | int64)) -}}
 {{- if or $asked (not $share) -}}
-{{- if and $cache (gt (add $buffer $weights $cache) $gpu) -}}
-{{- printf "\n- %s.args: %d bytes of KV (%s), with %d bytes of weights and %d of kvTransfer.bufferSize on each of %d GPUs, is more than the %d bytes that a GPU of %s has; lower it or the buffer, or raise model.tensorParallelSize" .component $cache $fixed $weights $buffer $ranks $gpu $types -}}
-{{- else if gt (add $buffer $weights) $gpu -}}
-{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs, is more than the %d bytes that a GPU of %s has; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $gpu $types -}}
+{{- if and $cache (gt (add $buffer $weights $cache) $usable) -}}
+{{- printf "\n- %s.args: %d bytes of KV (%s), with %d bytes of weights and %d of kvTransfer.bufferSize on each of %d GPUs, is more than the %d bytes that can be used of a GPU of %s; lower it or the buffer, or raise model.tensorParallelSize" .component $cache $fixed $weights $buffer $ranks $usable $types -}}
+{{- else if gt (add $buffer $weights) $usable -}}
+{{- printf "\n- kvTransfer.bufferSize: %d bytes, with %d bytes of weights on each of %d GPUs, is more than the %d bytes that can be used of a GPU of %s; lower it, or raise model.tensorParallelSize" $buffer $weights $ranks $usable $types -}}
 {{- end -}}
 {{- else -}}
 {{- $room := mulf $share $gpu -}}
-{{- if gt (addf $room $buffer) (float64 $gpu) -}}
-{{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s); lower one of them" $buffer $share $gpu $types $origin -}}
+{{- if gt (addf $room $buffer) (float64 $usable) -}}
+{{- $instead := empty $left | ternary "" (printf ", or set %s=%s" $flag $left) -}}
+{{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s), of which %d can be used; lower it%s" $buffer $share $gpu $types $origin $usable $instead -}}
 {{- end -}}
 {{- if gt (float64 $weights) $room -}}
 {{- printf "\n- model.tensorParallelSize: %d GPUs get %d bytes of weights each, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise one of them, choose other instanceTypes, or set model.shape.weightBytes if your weights are smaller" $ranks $weights $share $gpu $types $origin -}}

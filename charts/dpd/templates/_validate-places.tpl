@@ -8,6 +8,16 @@
 {{- if and $placement.sameNode (eq .Values.kvTransfer.backend "LIBFABRIC") -}}
 {{- "\n- placement.sameNode: true, but kvTransfer.backend is LIBFABRIC, and EFA is not used within a node; set it to UCX" -}}
 {{- end -}}
+{{- include "dpd.facts" . -}}
+{{- $layer := int64 $placement.networkNodeLayer -}}
+{{- range $type := .Values.instanceTypes -}}
+{{- with get $.facts.instances (trimPrefix "ml." $type) -}}
+{{- if gt $layer (int64 .networkLayers) -}}
+{{- $most := gt (int64 .networkLayers) 0 | ternary (printf "%v or less" .networkLayers) "0" -}}
+{{- printf "\n- placement.networkNodeLayer: %d, but EC2 tells %v layers of the network of %s, so its nodes have no label for that one; set it to %s, or choose other instanceTypes" $layer .networkLayers $type $most -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Each source needs its own keys; keys of another source would be forgotten without a word. */}}
@@ -71,20 +81,6 @@
 {{- else if and (has $l2.type (list "redis" "lmcache")) $l2.address (not (regexMatch "^[^/@]+:[0-9]+$" $l2.address)) -}}
 {{- printf "\n- cache.l2.address: %q is not host:port; a URL with a password belongs into a Secret, see cache.l2.urlSecret" $shown -}}
 {{- end -}}
-{{- end -}}
-
-{{/* The volume of prefillers on which the folder of the shared cache lies, as JSON; empty if it is on none of the values. */}}
-{{- define "dpd.validate.mounted" -}}
-{{- $folder := clean .Values.cache.l2.address -}}
-{{- $values := include "dpd.values" (dict "root" . "component" "prefill") | fromJson -}}
-{{- $mount := dict "mountPath" "" -}}
-{{- range $values.volumeMounts -}}
-{{- $within := hasPrefix (clean .mountPath | trimSuffix "/" | printf "%s/") (printf "%s/" $folder) -}}
-{{- if and $within (gt (len .mountPath) (len $mount.mountPath)) }}{{ $mount = . }}{{ end -}}
-{{- end -}}
-{{- $found := dict -}}
-{{- range $values.volumes }}{{ if eq .name ($mount.name | default "") }}{{ $found = . }}{{ end }}{{ end -}}
-{{- toJson $found -}}
 {{- end -}}
 
 {{- define "dpd.validate.exposure" -}}
