@@ -145,6 +145,25 @@ def test_a_token_in_plain_text_is_left_out_and_not_repeated(
     )
 
 
+def test_secrets_of_arguments_and_of_any_variable_are_left_out_and_not_repeated(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    spec["worker"]["args"] += ["--api-key", "sk-1", "sk-2", "--hf-token=hf_x", "--hf-token=hf_y"]
+    spec["worker"]["environmentVariables"] = [
+        {"name": "DB_PASSWORD", "value": "pw-1"},
+        {"name": "HF_HUB_DISABLE_IMPLICIT_TOKEN", "value": "1"},
+    ]
+    converted = convert()
+    manifests = helm.render(converted.text)
+    for secret in ("sk-1", "sk-2", "hf_x", "hf_y", "pw-1"):
+        assert secret not in converted.text + converted.report
+    assert converted.reason("spec.worker.args", "--api-key") == (
+        "put it in a Secret and give it by engines.env, as VLLM_API_KEY with valueFrom.secretKeyRef"
+    )
+    env = manifests.container("decode")["env"]
+    assert {"name": "HF_HUB_DISABLE_IMPLICIT_TOKEN", "value": "1"} in env
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [

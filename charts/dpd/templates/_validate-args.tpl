@@ -8,6 +8,9 @@
 {{- range $parsed.stray }}{{ printf "\n- %s: %q belongs to no flag; write --flag=value (the model is model.name)" $key . }}{{ end -}}
 {{- $before := list -}}
 {{- range $group := $parsed.groups -}}
+{{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.secret) -}}
+{{- printf "\n- %s: %s is a secret in plain text, which everybody reads who may read the values; %s" $key . (get $facts.secret .) -}}
+{{- else -}}
 {{- $item := first $group.items -}}
 {{- if and (regexMatch "^-[nqr][^=\\s]" $item) (eq $group.name (regexFind "^[^=\\s]+" $item)) -}}
 {{- printf "\n- %s: %q hides its value; write %q" $key $item (printf "%s=%s" (get $facts.aliases (substr 0 2 $item)) (substr 2 -1 $item)) -}}
@@ -35,6 +38,7 @@
 {{- if include "dpd.args.same" (dict "a" . "b" $group) }}{{ printf "\n- %s: %s is given twice, as %q and as %q; keep one" $key $group.flag (first .items) $item }}{{ end -}}
 {{- end -}}
 {{- $before = append $before $group -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -93,7 +93,8 @@ def read(conversion: Conversion) -> Arguments:
         arguments.models += [(path, item) for item in before]
         counting, again = last_of_each(found)
         for flag in again:
-            conversion.leave(path, str(flag), "given again further on, and vLLM takes the last")
+            reason = "given again further on, and vLLM takes the last"
+            conversion.leave(path, _shown(conversion, flag), reason)
         for flag in counting:
             if model := _model_behind(conversion, flag, bool(arguments.models)):
                 arguments.models.append((path, model))
@@ -115,13 +116,19 @@ def _owned(conversion: Conversion, flag: Flag) -> str | None:
     return meant(flag.name, conversion.chart.flags["owned"])
 
 
+def _shown(conversion: Conversion, flag: Flag) -> str:
+    """Return a flag with its values, unless those are secrets."""
+    secret = meant(flag.name, conversion.chart.flags["secret"])
+    return flag.written if secret else str(flag)
+
+
 def convert(conversion: Conversion, arguments: Arguments, folders: Folders) -> None:
     """Write what the arguments say; paths below the model's old folder become those of the new."""
     for _, flags in arguments.places():
         flags[:] = [replace(f, values=tuple(map(folders.moved, f.values))) for f in flags]
     _leave_models(conversion, arguments)
     _take_values(conversion, arguments, folders)
-    _leave(conversion, arguments, ("owned", "refused"))
+    _leave(conversion, arguments, ("owned", "refused", "secret"))
     _settle_prefix_caching(conversion, arguments)
     _share(arguments)
     _leave(conversion, Arguments([], arguments.roles), ("sharedOnly",))
@@ -202,7 +209,7 @@ def _leave(conversion: Conversion, arguments: Arguments, facts: tuple[str, ...])
         for flag in list(flags):
             if name := meant(flag.name, reasons):
                 flags.remove(flag)
-                conversion.leave(path, str(flag), reasons[name])
+                conversion.leave(path, _shown(conversion, flag), reasons[name])
 
 
 def _settle_prefix_caching(conversion: Conversion, arguments: Arguments) -> None:
