@@ -566,6 +566,16 @@ def test_the_example_of_llm_d_gives_the_same(helm: Helm) -> None:
         assert manifests.config(role)["nixl_backends"] == ["LIBFABRIC"]
 
 
-def test_hyperpod_is_led_to_the_converter() -> None:
-    assert "`plugins/dpd-convert`" in SECTIONS["HyperPod"]
-    assert (ROOT / "plugins" / "dpd-convert" / "README.md").exists()
+def test_hyperpod_is_led_to_the_converter_and_step_by_step_from_there(helm4: Helm) -> None:
+    text = SECTIONS["HyperPod"]
+    assert "`plugins/dpd-convert`" in text
+    readme = (ROOT / "plugins" / "dpd-convert" / "README.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^```bash\n(.*)\n```$", readme, re.M)  # run in tests/convert
+    assert f"`{command}`" in text
+    assert [int(number) for number in re.findall(r"^(\d)\. ", text, re.M)] == [1, 2, 3, 4, 5, 6]
+    keys = [key for key in quoted(text) if key.startswith("router.")]
+    assert len(keys) == 2
+    assert [key for key in keys if not exists(key)] == []
+    service = helm4.render(release="dpd")["Service", "dpd-router"]
+    assert "`RELEASE-router`" in text
+    assert f"`router.service.port` ({service['spec']['ports'][0]['port']})" in text

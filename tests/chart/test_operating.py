@@ -121,6 +121,20 @@ def test_a_folder_of_the_node_is_as_the_text_says(helm4: Helm) -> None:
         assert not mounts[name].get("readOnly")
 
 
+def test_the_share_of_a_gpu_is_computed_where_no_argument_says_it(helm4: Helm) -> None:
+    """Of the 80 GiB of a GPU, 15 for the buffer of the example in OPERATING.md are 0.1875."""
+    (size,) = re.findall(r"`bufferSize: (\d+)`", section("## Sizing", OPERATING))
+    text = (ROOT / "values" / "llama-3.3-70b-2xp5.yaml").read_text(encoding="utf-8")
+    values = yaml.safe_load(text)
+    values["kvTransfer"]["bufferSize"] = int(size)
+    for share in ("0.75", "0.71"):
+        manifests = helm4.render(values)
+        for role in ("prefill", "decode"):
+            shares = [a for a in manifests.container(role)["args"] if a.startswith("--gpu-memory")]
+            assert shares == [f"--gpu-memory-utilization={share}"]
+        values["engines"]["args"] = []
+
+
 @pytest.fixture(scope="module")
 def packaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The documents of the chart's package, by their place in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,19 @@ def test_one_node_is_one_node(helm4: Helm) -> None:
 
 def test_an_autoscaled_release_is_behind_a_load_balancer(helm4: Helm) -> None:
     manifests = rendered(helm4, "llama-3.3-70b-autoscaled")
+    text = (ROOT / "values" / "llama-3.3-70b-autoscaled.yaml").read_text(encoding="utf-8")
+    comment = " ".join(re.findall("^# (.*)$", text, re.M))
+    (placeholders,) = re.findall("Put your own in the place of the values of (.*?)[.] ", comment)
+    for key in re.split(", | and ", placeholders):
+        assert re.search(rf"\b{key}: ", text), key
+    # What a trigger of KEDA's goes by: CPU is told by metrics-server.
+    needs = {"prometheus": "a Prometheus", "cpu": "metrics-server"}
     numbers = {}
     for component in ("prefill", "decode", "router"):
         assert "replicas" not in manifests.workload(component)["spec"]
         spec = manifests.one("ScaledObject", f"-{component}")["spec"]
         numbers[component] = (spec["minReplicaCount"], spec["maxReplicaCount"])
+        assert all(needs[trigger["type"]] in comment for trigger in spec["triggers"])
         asked = [t["metadata"].get("serverAddress") for t in spec["triggers"]]
         assert set(asked) == {
             None if component == "router" else "http://prometheus-operated.monitoring:9090"
@@ -156,6 +165,18 @@ def test_an_autoscaled_release_is_behind_a_load_balancer(helm4: Helm) -> None:
     assert annotations["alb.ingress.kubernetes.io/healthcheck-path"] == "/ready"
     clients = manifests.one("NetworkPolicy", "-router")["spec"]["ingress"][0]["from"]
     assert {"ipBlock": {"cidr": "10.0.0.0/16"}} in clients
+
+
+def test_engines_as_root_say_how_to_find_out(helm4: Helm) -> None:
+    text = (ROOT / "values" / "engines-as-root.yaml").read_text(encoding="utf-8")
+    (workload,) = re.findall(r"kubectl exec deployment/(\S+) -- sh -c 'ulimit -l'", text)
+    manifests = helm4.render(release="dpd")
+    # kubectl takes a pod's first container.
+    pod = manifests["Deployment", workload]["spec"]["template"]["spec"]
+    assert "/opt/venv/bin/vllm" in pod["containers"][0]["command"]
+    (symptom,) = re.findall('The symptom is "(.*?)" in the log', text)
+    code = ROOT / "plugins" / "dpd-vllm" / "src" / "dpd_vllm" / "connector.py"
+    assert symptom in code.read_text(encoding="utf-8")
 
 
 def test_engines_as_root_can_lock_memory_and_nothing_else_changes(helm4: Helm) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from dpd_convert import (
     trimmed,
 )
 from dpd_convert.__main__ import main
+from dpd_local.places import ROOT
 
 from .conftest import SAMPLE, Convert
 from .filled import CHOICES, filled, leaves, with_changed
@@ -170,6 +173,20 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_folder_that_is_not_the_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(SAMPLE), "--chart", str(tmp_path)]) == 1
     assert "is not the dpd chart" in capsys.readouterr().err
+
+
+def test_without_pyyaml_it_is_one_line() -> None:
+    """Without its packages, as -S makes it, Python has none."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "dpd_convert", str(SAMPLE)],
+        env={"PYTHONPATH": str(ROOT / "plugins" / "dpd-convert" / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "dpd_convert: this Python has no PyYAML; pip install pyyaml\n"
+    readme = (ROOT / "plugins" / "dpd-convert" / "README.md").read_text(encoding="utf-8")
+    assert "`pip install pyyaml`" in readme
 
 
 def test_no_password_is_shown(convert: Convert, spec: dict[str, Any]) -> None:

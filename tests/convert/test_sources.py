@@ -20,9 +20,14 @@ def model_of(manifests: Rendered, component: str = "decode") -> tuple[str, dict[
 
 
 def test_a_bucket_is_mounted(convert: Convert, helm: Helm) -> None:
-    manifests = helm.render(convert().text)
+    converted = convert()
+    manifests = helm.render(converted.text)
     path, volume = model_of(manifests)
     assert path == "/llama-3-3-70b-instruct"
+    assert (
+        "give the Mountpoint for Amazon S3 CSI driver, which the cluster must have, s3:ListBucket "
+        "and s3:GetObject on the bucket"
+    ) in converted.notes()
     claim = manifests[("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])]
     storage = manifests[("PersistentVolume", claim["spec"]["volumeName"])]["spec"]
     assert storage["csi"]["driver"] == "s3.csi.aws.com"
@@ -38,6 +43,8 @@ def test_a_bucket_is_copied_when_it_was_prefetched(
     converted = convert()
     manifests = helm.render(converted.text)
     assert model_of(manifests)[0] == ""
+    accounts = "give the service accounts of engines and router s3:ListBucket and s3:GetObject"
+    assert accounts in converted.notes()
     (copying,) = manifests.pod("decode")["initContainers"]
     assert "s3://example-models/models/llama" in copying["command"]
     # The router reads the tokenizer from the bucket, so it needs the same rights.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.readme.document import OPERATING, ROOT, quoted, rows, section
+from tests.readme.document import OPERATING, ROOT, TEXT, quoted, rows, section
 from tests.readme.programs import as_text, texts
 
 from dpd_router.app import REFRESH_SECONDS
@@ -19,6 +20,7 @@ from dpd_router.engines import LATE_PROBES
 from dpd_router.metrics import Metrics
 from dpd_router.probing import PROBE_SECONDS
 from dpd_router.releasing import KEPT_SECONDS
+from dpd_vllm.buffer import Usage
 from dpd_vllm.sender import Sender
 
 ROUTER = ROOT / "plugins" / "dpd-router" / "src" / "dpd_router"
@@ -148,6 +150,55 @@ def test_each_metric_of_the_router_has_the_labels_that_are_named() -> None:
         assert set(given) <= set(labels[name]), name
         if inside and "=" not in inside:
             assert tuple(given) == labels[name]
+
+
+def test_the_queries_ask_for_what_is_there() -> None:
+    quantile, share = re.findall(r"^```text\n((?:histogram|sum).*)\n```$", OPERATING, re.M)
+    (name, within) = re.findall(r"rate\((\w+)_bucket\[(\w+)\]\)", quantile)[0]
+    page = Metrics()
+    page.ttft_seconds.labels("direct").observe(1)
+    (family,) = [f for f in page.registry.collect() if f.name == name]
+    assert (family.type, within) == ("histogram", "5m")
+    (by,) = re.findall(r"by \(([\w, ]+)\)", quantile)
+    buckets = [s for s in family.samples if s.name == f"{name}_bucket"]
+    assert set(by.split(", ")) == set(buckets[0].labels)
+    for other in page.registry.collect():
+        assert other.type == "histogram" or not other.name.endswith("_seconds"), other.name
+    states = {field.name for field in dataclasses.fields(Usage)}
+    asked = re.findall(r'dpd:receive_buffer_pages\{state=~?"([\w|]+)"\}', share)
+    assert [set(one.split("|")) for one in asked] == [{"free", "cached"}, {"total"}]
+    assert {"free", "cached", "total"} <= states
+
+
+# What the README says of the router, and the tests that show it.
+SHOWN = {
+    "the router hands the client's `Authorization` on": (
+        "router/test_prefill_leg.py",
+        "test_the_prefill_leg_carries_the_clients_authorization",
+    ),
+    "While only prefillers of another revision answer, a decoder computes long prompts itself": (
+        "router/test_revisions.py",
+        "test_a_long_prompt_that_finds_no_partner_is_answered_and_counted_and_logged",
+    ),
+    "while none answers, long prompts get 503": (
+        "router/test_errors.py",
+        "test_without_a_prefiller_a_long_prompt_is_a_503",
+    ),
+}
+
+
+def test_what_the_readme_says_of_the_router_is_shown_by_tests() -> None:
+    for words, (file, name) in SHOWN.items():
+        assert words in " ".join(TEXT.split())
+        assert name in functions(ROOT / "tests" / file)
+
+
+def test_the_only_engine_of_a_role_goes_before_its_successor_comes() -> None:
+    text = " ".join(section("### Upgrade and drain", TEXT).split())
+    assert "a role with one replica is away while it loads" in text
+    rolling = VALUES["engines"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
+    assert VALUES["prefill"]["replicas"] == VALUES["decode"]["replicas"] == 1
 
 
 def test_each_reason_is_one_that_the_router_gives() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from tests.readme.document import ROOT, commands
+from tests.readme.document import ROOT, TEXT, commands
 from tests.readme.test_statements import BIN
 from tests.router.conftest import Stage
 from tests.router.tokenizers_made import TEMPLATES, make_tokenizer
@@ -117,6 +117,21 @@ def test_a_helm_command_renders_or_stops_only_for_want_of_a_cluster(
         return
     assert done.returncode != 0
     assert UNREACHABLE.search(done.stderr), done.stderr
+
+
+def test_the_notes_with_their_warnings_need_no_cluster_in_helm_4(tmp_path: Path) -> None:
+    (line,) = re.findall(r"`(helm install [^`]+ --dry-run=client)`", TEXT)
+    file = tmp_path / "my.yaml"
+    file.write_text("placement: {sameZone: false}", encoding="utf-8")
+    _, *said = words(line.replace("my.yaml", str(file)))
+    warning = "WARNING: nothing keeps the engines in one Availability Zone"
+    done = run(BIN / "helm4", *said)
+    assert done.returncode == 0, done.stderr
+    assert warning in done.stdout
+    rendered = run(BIN / "helm4", "template", *said[1:-1])
+    assert rendered.returncode == 0, rendered.stderr
+    assert warning not in rendered.stdout + rendered.stderr
+    assert UNREACHABLE.search(run(BIN / "helm3", *said).stderr)
 
 
 def test_the_upgrades_change_what_they_say(installed: dict[tuple[str, str], Any]) -> None:

