@@ -14,7 +14,7 @@ import zmq
 from tests.engine.pages import Pages
 
 from dpd_vllm.buffer import ReceiveBuffer
-from dpd_vllm.messages import RankAt, Release, encode
+from dpd_vllm.messages import RankAt, Release, ToDecoder, encode
 from dpd_vllm.receiver import Receiver
 from dpd_vllm.sender import Receivers, Sender, TransferError
 
@@ -153,7 +153,6 @@ class Router:
         self.port = self._socket.bind_to_random_port(f"tcp://{HOST}")
 
     def transfer(self, name: str) -> str:
-        """Return a transfer's id; `name` is "request" or "request-prompt"."""
         return f"{HOST}:{self.port}/{name}"
 
     def notice(self) -> dict[str, Any]:
@@ -218,10 +217,14 @@ class Stage:
 
     def release(self, decoder: DecoderEnd, *transfers: str) -> dict[str, object]:
         """Say what a router says when the requests of transfers have ended; return the answer."""
+        return self.tell(decoder, Release(list(transfers)))
+
+    def tell(self, decoder: DecoderEnd, message: ToDecoder) -> dict[str, object]:
+        """Send a decoder a message; return the answer."""
         with self.context.socket(zmq.REQ) as socket:
             socket.setsockopt(zmq.RCVTIMEO, 5000)
             socket.connect(f"tcp://{decoder.host}:{decoder.port}")
-            socket.send(encode(Release(list(transfers))))
+            socket.send(encode(message))
             answer: dict[str, object] = msgspec.msgpack.decode(socket.recv())
         return answer
 
@@ -249,18 +252,9 @@ def addresses(ranks: Sequence[DecoderEnd]) -> Receivers:
     return Receivers(ranks[0].host, [port + 1 for port in ports], ports)
 
 
-def notice_of(
-    transfer: str, error: str = "", rank: int = 0, ranks: int = 1, left_to_decoder: bool = False
-) -> dict[str, object]:
+def notice_of(transfer: str, error: str = "", rank: int = 0, ranks: int = 1) -> dict[str, object]:
     """Return what a router should hear of a transfer from one rank."""
-    return {
-        "type": "ProxyNotif",
-        "req_id": transfer,
-        "rank": rank,
-        "ranks": ranks,
-        "error": error,
-        "left_to_decoder": left_to_decoder,
-    }
+    return {"type": "ProxyNotif", "req_id": transfer, "rank": rank, "ranks": ranks, "error": error}
 
 
 def send(

@@ -287,25 +287,60 @@ def test_a_release_is_remembered_for_the_pull_timeout_from_its_last_time() -> No
     assert stage.granted("s", "b").pages
 
 
-def test_a_prompt_does_not_wait_for_room_while_another_of_its_request_holds_some() -> None:
+def test_room_is_reserved_for_as_many_prompts_of_a_request_as_fit_in_their_order() -> None:
+    stage = Stage(6)
+    stage.granted("s", "x")
+    assert stage.buffer.reserve(["a", "b", "c", "d"], [2, 2, 2, 1]) == 2
+    assert stage.buffer.reserve(["e"], [2]) == 0
+    assert stage.buffer.reserve(["f"], [1]) == 1
+    assert stage.refused("g", "w").then == "ask_again"
+    assert len(stage.granted("a", "ij", 2).pages) == 2
+    assert len(stage.granted("b", "k", 2).pages) == 1
+    stage.buffer.release("a")
+    stage.buffer.release("b")
+    stage.buffer.release("f")
+    assert stage.buffer.reserve(["e"], [2]) == 1  # the writes of a and b are still under way
+
+
+def test_room_is_never_reserved_for_more_than_the_buffer_holds() -> None:
     stage = Stage(4)
-    first, second, other = "host:1/r-0", "host:1/r-1", "host:1/s-0"
-    stage.granted(other, "x")
-    assert stage.refused(first, "abcd").then == "ask_again"
-    stage.granted(first, "ab")
-    assert stage.refused(second, "cd") == Denied("2 pages needed, 1 of 4 free", "leave_to_decoder")
-    assert stage.refused("host:1/t-0", "cd").then == "ask_again"
-    assert len(stage.granted(second, "c").pages) == 1
-    for ended in (first, second):
-        stage.buffer.release(ended)
-    assert stage.refused("host:1/r-2", "def").then == "ask_again"
+    never = stage.buffer.reserve(["a", "b"], [1, 5])
+    assert isinstance(never, Denied) and never.then == "fail"
+    assert never.reason.startswith("the prompt needs 5 chunks of KV, the receive buffer holds 4: ")
+    assert stage.buffer.reserve(["c"], [4]) == 1
 
 
-def test_a_prompt_that_comes_in_steps_does_not_hold_itself_up() -> None:
+def test_a_reservation_ends_with_its_request_or_its_time() -> None:
     stage = Stage(2)
-    stage.put("host:1/r-0", "a")
-    stage.put("host:1/s-0", "b")
-    assert stage.refused("host:1/r-0", "c").then == "ask_again"
+    stage.put("s", "ab")
+    for key in "ab":
+        stage.buffer.fetched(key)
+    assert stage.buffer.reserve(["t"], [2]) == 1  # cached pages are room
+    assert stage.visible("ab") == "ab"
+    assert stage.buffer.reserve(["u"], [1]) == 0
+    stage.buffer.release("t")
+    assert stage.buffer.reserve(["t"], [1]) == 0  # its request has ended
+    assert stage.buffer.reserve(["u"], [1]) == 1
+    stage.clock.now += PULL_TIMEOUT
+    assert stage.buffer.reserve(["v"], [2]) == 1
+
+
+def test_pages_of_an_answer_that_was_not_heard_are_free_at_once() -> None:
+    stage = Stage(4)
+    stage.granted("t", "abc", 3)
+    again = stage.buffer.allocate("t", list("abc"), [256] * 3, 3, again=True)
+    assert isinstance(again, Granted)
+    assert stage.uses() == (1, 3, 0, 0)
+
+
+def test_pages_of_a_transfer_given_up_without_a_write_are_free_at_once() -> None:
+    stage = Stage(4)
+    stage.put("t", "a", 4)
+    stage.granted("t", "bc", 3)
+    stage.buffer.abandon("t", unwritten=True)
+    assert stage.uses() == (3, 0, 0, 1)
+    # What was asked for before, and comes late.
+    assert stage.refused("t", "bcd").then == "stop"
 
 
 def test_abandoning_one_transfer_keeps_what_another_wants() -> None:

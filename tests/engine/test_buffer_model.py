@@ -14,8 +14,7 @@ from dpd_vllm.buffer import Denied, Granted, ReceiveBuffer
 TOTAL = 5
 PULL_TIMEOUT = 10.0
 KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
-REQUEST_OF = {"h:1/r-0": "r", "h:1/r-1": "r", "h:1/s-0": "s", "h:1/u-0": "u"}
-TRANSFERS = st.sampled_from(sorted(REQUEST_OF))
+TRANSFERS = st.sampled_from("rstu")
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Decoder(RuleBasedStateMachine):
         self.clock = Clock()
         self.buffer: ReceiveBuffer[str, int] = ReceiveBuffer(self.pages, PULL_TIMEOUT, self.clock)
         self.writes: dict[int, Write] = {}
-        self.promised: dict[str, int] = {}  # chunks that transfers with pages may still bring
+        self.promised: dict[str, int] = {}  # chunks that a transfer may still bring
         self.bytes: dict[int, str] = {}  # by page: the key whose KV it holds, "" while written to
         self.released: set[str] = set()  # transfers whose request has ended
         self.landed: set[str] = set()  # keys of all writes that were ever complete
@@ -47,19 +46,25 @@ class Decoder(RuleBasedStateMachine):
         answer = self.buffer.allocate(transfer, keys, [1] * len(keys), len(keys) + later)
         if isinstance(answer, Denied):
             assert self.buffer.usage() == before
-            assert answer.then == self.expected_after_denial(transfer, len(keys) + later)
+            fits = len(keys) + later <= TOTAL
+            released = transfer in self.released
+            assert answer.then == ("stop" if released else "ask_again" if fits else "fail")
             return
         assert transfer not in self.released
         self.note(transfer, keys, answer)
         self.promised[transfer] = later
 
-    def expected_after_denial(self, transfer: str, chunks: int) -> str:
-        if transfer in self.released:
-            return "stop"
-        if chunks > TOTAL:
-            return "fail"
-        holding = {REQUEST_OF[other] for other in self.promised if other != transfer}
-        return "leave_to_decoder" if REQUEST_OF[transfer] in holding else "ask_again"
+    @rule(prompts=st.dictionaries(TRANSFERS, st.integers(1, 6), min_size=1))
+    def reserve(self, prompts: dict[str, int]) -> None:
+        before = self.buffer.usage()
+        reserved = self.buffer.reserve(list(prompts), list(prompts.values()))
+        assert self.buffer.usage() == before
+        if isinstance(reserved, Denied):
+            assert max(prompts.values()) > TOTAL
+            return
+        for transfer in list(prompts)[:reserved]:
+            assert transfer not in self.released
+            self.promised[transfer] = prompts[transfer]
 
     @precondition(lambda self: not self.readers and any(self.promised.values()))
     @rule(data=st.data())
@@ -101,7 +106,7 @@ class Decoder(RuleBasedStateMachine):
         self.promised.pop(transfer, None)
         self.released.add(transfer)
 
-    @precondition(lambda self: len(self.released) == len(REQUEST_OF))
+    @precondition(lambda self: len(self.released) == 4)
     @rule()
     def nobody_wants_anything_when_all_are_released(self) -> None:
         assert self.buffer.usage().wanted == 0

@@ -16,7 +16,7 @@ from dpd_router.lmcache import LMCachePD, read_notice
 from dpd_vllm import messages
 from dpd_vllm.fingerprint import difference, fingerprint
 
-TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef-0"
+TRANSFER = "10.0.0.7:7500/0123456789abcdef0123456789abcdef"
 
 
 def lmcaches_proxy_notif() -> Any:
@@ -48,28 +48,24 @@ def test_lmcaches_own_notice_reads_as_a_landed_single_rank() -> None:
     assert msgspec.msgpack.decode(theirs, type=messages.Notice) == messages.Notice(TRANSFER)
 
 
-def test_a_notice_starts_with_tag_and_id_and_then_says_what_we_add() -> None:
-    sent = messages.encode(messages.Notice("h:1/u-0", 1, 2, "no room"))
+def test_a_notice_starts_with_tag_and_id_and_adds_rank_ranks_and_error() -> None:
+    sent = messages.encode(messages.Notice("h:1/u", 1, 2, "no room"))
     assert sent == (
-        b"\x86\xa4type\xaaProxyNotif\xa6req_id\xa7h:1/u-0\xa4rank\x01"
-        b"\xa5ranks\x02\xa5error\xa7no room\xafleft_to_decoder\xc2"
+        b"\x85\xa4type\xaaProxyNotif\xa6req_id\xa5h:1/u\xa4rank\x01"
+        b"\xa5ranks\x02\xa5error\xa7no room"
     )
 
 
 @pytest.mark.parametrize(
-    ("rank", "ranks", "error", "left"),
-    [(0, 1, "", False), (7, 8, "", False), (1, 2, "10.0.0.9: x", False), (0, 1, "full", True)],
+    ("rank", "ranks", "error"), [(0, 1, ""), (7, 8, ""), (1, 2, "10.0.0.9: x")]
 )
-def test_the_router_reads_exactly_what_is_sent(
-    rank: int, ranks: int, error: str, left: bool
-) -> None:
-    sent = messages.Notice(TRANSFER, rank, ranks, error, left_to_decoder=left)
-    assert msgspec.structs.astuple(read_notice(messages.encode(sent))) == (
+def test_the_router_reads_exactly_what_is_sent(rank: int, ranks: int, error: str) -> None:
+    notice = read_notice(messages.encode(messages.Notice(TRANSFER, rank, ranks, error)))
+    assert (notice.req_id, notice.rank, notice.ranks, notice.error) == (
         TRANSFER,
         rank,
         ranks,
         error,
-        left,
     )
 
 
@@ -80,8 +76,30 @@ def test_the_decoder_reads_exactly_what_the_router_releases() -> None:
     assert sent.startswith(b"\x82\xa4type\xa7Release\xactransfer_ids\x92")
 
 
-def test_the_stub_of_the_routers_tests_answers_a_release_as_the_decoder_does() -> None:
+def test_the_decoder_reads_exactly_what_the_router_asks_and_is_read_so() -> None:
+    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
+    question = messages.decode_to_decoder(router.reserve([TRANSFER, "h:1/u"], [300, 5]))
+    assert question == messages.Reserve([TRANSFER, "h:1/u"], [300, 5])
+    for prompts in (0, 1, 2):
+        answer = messages.encode(messages.Reserved("boot", prompts))
+        assert router.read_reserved(answer, 2) == prompts
+    with pytest.raises(ValueError, match=r"^too long$"):
+        router.read_reserved(messages.encode(messages.Refused("boot", "too long", "fail")), 2)
+    with pytest.raises(ValueError):
+        router.read_reserved(messages.encode(messages.Done("boot")), 2)
+
+
+def test_a_decoder_of_an_earlier_release_that_reserves_nothing_is_not_waited_for() -> None:
+    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
+    reason = "message not understood: Invalid value 'Reserve'"
+    refused = {"type": "Refused", "boot_id": "boot", "reason": reason, "retry": False}
+    assert router.read_reserved(msgspec.msgpack.encode(refused), 2) == 2
+
+
+def test_the_stub_of_the_routers_tests_answers_as_the_decoder_does() -> None:
     assert messages.encode(messages.Done(BOOT_ID)) == Answers.released()
+    assert messages.encode(messages.Reserved(BOOT_ID, 3)) == Answers.reserved(3)
+    assert messages.encode(messages.Refused(BOOT_ID, "x", "fail")) == Answers.refused("x")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +107,9 @@ def test_the_stub_of_the_routers_tests_answers_a_release_as_the_decoder_does() -
     [
         messages.Allocate("t", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
         messages.Landed("boot", 3),
+        messages.Allocate("t", {}, ["a"], 1, [], 17, "float", 1, again=True),
         messages.Abandon("t"),
+        messages.Abandon("t", unwritten=True),
     ],
 )
 def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDecoder) -> None:
@@ -101,7 +121,7 @@ def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDec
     [
         messages.Allocated("boot", 3, [0], [7, 9]),
         messages.Refused("boot", "full", "ask_again"),
-        messages.Refused("boot", "full", "leave_to_decoder"),
+        messages.Reserved("boot", 3),
         messages.Done("boot"),
     ],
 )
@@ -119,23 +139,11 @@ def test_a_transfer_id_names_its_router(transfer: str, address: str) -> None:
     assert messages.router_address(transfer) == address
 
 
-@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u-0"])
+@pytest.mark.parametrize("transfer", ["", "u", "/u", "h:1/", "h/u", "h:/u", ":1/u", "h:port/u"])
 def test_an_id_that_names_no_router_is_told(transfer: str) -> None:
     with pytest.raises(ValueError) as told:
         messages.router_address(transfer)
-    assert (
-        str(told.value) == f"transfer id {transfer!r} is not of the form host:port/request-prompt"
-    )
-
-
-@pytest.mark.parametrize("prompts", [1, 3])
-def test_the_decoder_sees_which_prompts_are_of_one_request(prompts: int) -> None:
-    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
-    ids, others = router.new_transfer_ids(prompts), router.new_transfer_ids(1)
-    assert len({*ids, *others}) == prompts + 1
-    (request,) = {messages.request_of(each) for each in ids}
-    assert request != messages.request_of(others[0])
-    assert {messages.router_address(each) for each in ids} == {"10.0.0.7:7500"}
+    assert str(told.value) == f"transfer id {transfer!r} is not of the form host:port/unique"
 
 
 def facts(**changed: Any) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tests.engine.ends import (
 )
 
 from dpd_vllm import messages
-from dpd_vllm.sender import Receivers, TransferError
+from dpd_vllm.sender import DecoderLost, Receivers, TransferError
 
 
 @pytest.fixture
@@ -153,26 +153,66 @@ def test_a_buffer_that_stays_full_fails_one_transfer_and_not_the_sender(stage: S
     assert decoder.holds("xy") == ["X", "Y"]
 
 
-def test_a_prompt_without_room_beside_its_requests_others_is_left_to_the_decoder_at_once(
-    stage: Stage,
+def test_a_router_reserves_room_before_a_prefiller_asks(stage: Stage) -> None:
+    decoder, sender = stage.decoder(pages=4), stage.sender(allocation_timeout=0.1)
+    one, two, three = (stage.router.transfer(name) for name in ("one", "two", "three"))
+
+    def reserved(*tokens: int) -> object:
+        ids = [stage.router.transfer(f"new{i}") for i in range(len(tokens))]
+        return stage.tell(decoder, messages.Reserve(ids, list(tokens)))["prompts"]
+
+    answer = stage.tell(decoder, messages.Reserve([one, two], [3 * CHUNK + 1, CHUNK]))
+    assert answer == {"type": "Reserved", "boot_id": decoder.receiver.boot_id, "prompts": 1}
+    send(sender, three, decoder.address, "x")
+    assert "no room" in str(stage.router.notice()["error"])
+    assert reserved(1) == 0
+    send(sender, one, decoder.address, "abcd")
+    sender.finish(one, 4)
+    assert stage.router.notice() == notice_of(one)
+    stage.release(decoder, one)
+    assert reserved(CHUNK, CHUNK + 1, 2 * CHUNK) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (messages.Reserve(["t"], [8 * CHUNK + 1]), "the prompt needs 9 chunks of KV"),
+        (messages.Reserve(["t", "u"], [1]), "tokens must be one for each of transfer_ids"),
+        (messages.Reserve([], []), "tokens must be one for each of transfer_ids"),
+    ],
+)
+def test_a_reservation_that_cannot_be_is_refused(
+    stage: Stage, message: messages.Reserve, reason: str
 ) -> None:
-    decoder, sender = stage.decoder(pages=4), stage.sender(allocation_timeout=30)
-    first, second, other = (stage.router.transfer(name) for name in ("r-0", "r-1", "s-0"))
-    send(sender, first, decoder.address, "abc")
-    sender.finish(first, 3)
-    assert stage.router.notice() == notice_of(first)
-    began = time.monotonic()
-    send(sender, second, decoder.address, "xy", total=4)
-    assert time.monotonic() - began < 1
-    reason = f"{HOST}: 4 pages needed, 1 of 4 free"
-    assert stage.router.notice() == notice_of(second, reason, left_to_decoder=True)
-    send(sender, second, decoder.address, "zw", total=4)
-    sender.finish(second, 4)
-    assert stage.router.silent()
-    stage.release(decoder, first, second)
-    send(sender, other, decoder.address, "wxyz")
-    sender.finish(other, 4)
-    assert stage.router.notice() == notice_of(other)
+    answer = stage.tell(stage.decoder(), message)
+    assert (answer["type"], answer["then"]) == ("Refused", "fail")
+    assert str(answer["reason"]).startswith(reason)
+
+
+def test_a_failed_handshake_leaves_no_pages_behind(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+
+    def fail(peer: str, init_address: str, timeout: float) -> None:
+        raise DecoderLost("no NIXL handshake")
+
+    stage.wire.connect = fail  # type: ignore[method-assign]
+    send(sender, transfer, decoder.address, "ab")
+    assert "no NIXL handshake" in str(stage.router.notice()["error"])
+    assert decoder.buffer.usage().free == 8
+
+
+def test_a_decoder_that_stood_still_hears_afterwards_what_was_given_up(stage: Stage) -> None:
+    decoder, sender = stage.decoder(), stage.sender()
+    one, two = stage.router.transfer("one"), stage.router.transfer("two")
+    with decoder.buffer._lock:  # it reads one message, and answers late
+        send(sender, one, decoder.address, "abc")
+        assert "no answer in 0.3 s" in str(stage.router.notice()["error"])
+    until(lambda: list(stage.events).count("granted abc") > 0)
+    send(sender, two, decoder.address, "xy")
+    sender.finish(two, 2)
+    assert stage.router.notice() == notice_of(two)
+    until(lambda: decoder.buffer.usage().expected == 0)
+    assert decoder.buffer.usage().free == 6
 
 
 def test_a_failed_transfer_is_told_before_the_rest_of_its_prompt_is_computed(

@@ -181,6 +181,16 @@ class Answers:
         return msgspec.msgpack.encode({"type": "Done", "boot_id": BOOT_ID})
 
     @staticmethod
+    def reserved(prompts: int) -> bytes:
+        answer = {"type": "Reserved", "boot_id": BOOT_ID, "prompts": prompts}
+        return msgspec.msgpack.encode(answer)
+
+    @staticmethod
+    def refused(reason: str) -> bytes:
+        answer = {"type": "Refused", "boot_id": BOOT_ID, "reason": reason, "then": "fail"}
+        return msgspec.msgpack.encode(answer)
+
+    @staticmethod
     def error(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:
         return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 

@@ -57,7 +57,6 @@ class Behaviour:
     notify: bool = True
     notify_delay: float = 0.0
     notify_error: str = ""
-    left_to_decoder: bool = False
     # What the decoder says, event by event, and the pause between events.
     words: list[str] = field(default_factory=lambda: ["Hel", "lo", " you"])
     pause: float = 0.0
@@ -206,7 +205,6 @@ class StubEngine:
         task.add_done_callback(self._tasks.discard)
 
     async def _notify(self, transfer_id: str) -> None:
-        left = self.does.left_to_decoder
         await asyncio.sleep(self.does.notify_delay)
         for rank in range(self.does.ranks):
             await self.push(
@@ -216,8 +214,7 @@ class StubEngine:
                     "req_id": transfer_id,
                     "rank": rank,
                     "ranks": self.does.ranks,
-                    "error": "no room" if left else self.does.notify_error,
-                    "left_to_decoder": left,
+                    "error": self.does.notify_error,
                 },
             )
 
@@ -233,33 +230,47 @@ class StubEngine:
 
 
 class StubReceiver:
-    """A decoder's allocation port, which takes releases as the first rank of an engine does.
+    """A decoder's allocation port, which answers routers as the first rank of an engine does.
 
     What it reads and says is compared with the engine's in tests/engine/test_messages.py.
     """
 
     def __init__(self, host: str, port: int) -> None:
+        self.room: int | None = None  # for so many prompts of each request; None: for all
+        self.reserved: list[tuple[list[str], list[int]]] = []  # ids and tokens of each question
+        self.refuses = ""  # the reason for which nothing is ever reserved
+        self.silent = False  # does not answer questions
         self.released: list[str] = []
-        self.messages = 0
+        self.messages = 0  # with releases
         self.answers = True
-        self.deaf = False  # what is said then is lost
+        self.deaf = False  # what is released then is lost
         # Not REP, which must answer whatever it hears.
         self._socket = zmq.asyncio.Context.instance().socket(zmq.ROUTER)
         self._socket.bind(f"tcp://{host}:{port}")
         self._serving = asyncio.ensure_future(self._serve())
 
     async def _serve(self) -> None:
+        held: list[list[bytes]] = []
         while True:
+            while held and self.answers:
+                await self._socket.send_multipart(held.pop(0))
+            if not await self._socket.poll(5):
+                continue
             *envelope, raw = await self._socket.recv_multipart()
+            message = msgspec.msgpack.decode(raw)
+            if message["type"] == "Reserve":
+                self.reserved.append((message["transfer_ids"], message["tokens"]))
+                count = len(message["tokens"]) if self.room is None else self.room
+                answer = Answers.refused(self.refuses) if self.refuses else Answers.reserved(count)
+                if not self.silent:
+                    await self._socket.send_multipart([*envelope, answer])
+                continue
             if self.deaf:
                 continue
-            message = msgspec.msgpack.decode(raw)
             assert message["type"] == "Release", message
             self.messages += 1
             self.released += message["transfer_ids"]
-            while not self.answers:
-                await asyncio.sleep(0.005)
-            await self._socket.send_multipart([*envelope, Answers.released()])
+            held.append([*envelope, Answers.released()])
 
     async def stop(self) -> None:
         self._serving.cancel()

@@ -27,11 +27,23 @@ class Refused(Exception):
 
 
 class EngineError(Refused):
-    """An engine refused a leg; its own status, headers and body go to the client."""
+    """An engine refused a leg; its own status, headers and body go to the client.
 
-    def __init__(self, status: int, body: bytes, headers: Mapping[str, str], *, code: str) -> None:
+    private: the body repeats what is between router and engines.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        code: str,
+        private: bool = False,
+    ) -> None:
         super().__init__(status, f"the engine answered {status}", code=code, headers=headers)
         self._body = body
+        self.private = private
 
     @property
     def body(self) -> bytes:

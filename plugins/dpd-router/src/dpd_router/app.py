@@ -23,6 +23,7 @@ from .metrics import Metrics
 from .notices import Notices
 from .probing import probe
 from .releasing import Releases
+from .reserving import Rooms
 from .serving import Serving
 from .status import Status
 from .tokenizing import Tokenizer
@@ -74,6 +75,12 @@ class Router:
                 strategy=LeastInFlight(),
                 protocol=protocol,
                 notices=self.notices,
+                rooms=Rooms(
+                    protocol,
+                    self.metrics,
+                    answer_seconds=config.timeouts.connect,
+                    limit_seconds=config.timeouts.transfer,
+                ),
                 releases=self.releases,
                 metrics=self.metrics,
                 limit_seconds=config.timeouts.transfer,

@@ -8,9 +8,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-import zmq
-import zmq.asyncio
-
+from .asking import NoAnswer, ask
 from .engines import Engine
 from .lmcache import LMCachePD
 
@@ -44,7 +42,7 @@ class Releases:
 
     def release(self, decoder: Engine, transfer_ids: Iterable[str]) -> None:
         """Have a decoder told that the requests of these transfers have ended."""
-        address = self._protocol.release_address(decoder)
+        address = self._protocol.decoder_address(decoder)
         waiting = self._waiting.setdefault(address, {})
         waiting.update(dict.fromkeys(transfer_ids, time.monotonic()))
         if address not in self._sending:
@@ -79,20 +77,11 @@ class Releases:
 
     async def _tell(self, address: str, transfer_ids: list[str]) -> str:
         """Return why a decoder did not answer; an empty text if it did."""
-        socket = zmq.asyncio.Context.instance().socket(zmq.REQ)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.IPV6, 1 if "[" in address else 0)
+        message = self._protocol.release(transfer_ids)
         try:
-            socket.connect(f"tcp://{address}")
-            async with asyncio.timeout(self._answer_seconds):
-                await socket.send(self._protocol.release(transfer_ids))
-                await socket.recv()
-        except TimeoutError:
-            return f"no answer in {self._answer_seconds:g} s"
-        except zmq.ZMQError as error:
-            return str(error)
-        finally:
-            socket.close()
+            await ask(address, message, seconds=self._answer_seconds)
+        except NoAnswer as failure:
+            return str(failure)
         return ""
 
     async def close(self) -> None:

@@ -5,14 +5,52 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
+from lmcache.logging import init_logger
 
 from dpd_vllm.sender import DecoderLost, TransferError
 
 _POLL = 0.001  # seconds between looks at a write under way
+_LOOK = 200  # milliseconds between looks at whether to stop
+# NIXL's metadata has some kilobytes, and descriptors of 24 bytes a page.
+_MAX_HANDSHAKE_BYTES = 256 * 1024**2
+
+logger = init_logger(__name__)
+
+
+def serve_handshakes(
+    socket: zmq.Socket[bytes],
+    address: str,
+    answer: Callable[[bytes], bytes],
+    running: Callable[[], bool],
+) -> None:
+    """Answer prefillers that make a NIXL handshake, until `running` is false.
+
+    A message that `answer` raises on gets an empty answer, which no prefiller takes for a good one.
+
+    Args:
+        socket: a REP socket, closed at the end.
+        address: `host:port` to bind.
+        answer: LMCache's answer to a message.
+        running: asked between messages.
+    """
+    with socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MAX_HANDSHAKE_BYTES)
+        socket.bind(f"tcp://{address}")
+        while running():
+            if not socket.poll(_LOOK):
+                continue
+            message = b"".join(socket.recv_multipart())
+            try:
+                reply = answer(message)
+            except Exception as error:  # a REP socket must answer, or it never hears again
+                logger.error("NIXL handshake refused: %r", error)
+                reply = b""
+            socket.send(reply)
 
 
 class NixlWrites:

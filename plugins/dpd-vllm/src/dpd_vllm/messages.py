@@ -4,8 +4,9 @@ Prefiller to decoder, on the decoder's allocation port (ZMQ REQ to REP, one port
 `Allocate` is answered by `Allocated` or `Refused`; `Landed` and `Abandon` by `Done`; `Where` by
 `Ranks`.
 Prefiller to router (ZMQ PUSH to PULL): `Notice`, one per rank that stores KV.
-Router to decoder, on the first rank's allocation port: `Release`, answered by `Done`. The first
-rank tells the others.
+Router to decoder, on the first rank's allocation port: `Reserve`, answered by `Reserved` or
+`Refused`, before it has a prefiller compute anything; and `Release`, answered by `Done`, of which
+the first rank tells the others.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import Literal
 
 import msgspec
 
-# What a prefiller does when it gets no pages: ask again, for the buffer is full now; leave this
-# prompt to the decoder, for its request holds pages already and must not wait for more; stop,
-# for nobody wants this KV any more; or fail.
-Then = Literal["ask_again", "leave_to_decoder", "stop", "fail"]
+# What to do without pages: ask again, for the buffer is full now; stop, for nobody wants this KV
+# any more; or fail.
+Then = Literal["ask_again", "stop", "fail"]
 
 
 class Allocate(msgspec.Struct, tag=True, frozen=True):
@@ -31,6 +31,7 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     last_chunk_tokens: int  # tokens in the last of `keys`
     dtype: str
     fmt: int
+    again: bool = False  # an earlier answer was not heard, so nothing is written by it
 
 
 class Allocated(msgspec.Struct, tag=True, frozen=True):
@@ -61,6 +62,21 @@ class Abandon(msgspec.Struct, tag=True, frozen=True):
     """The prefiller won't complete this transfer."""
 
     transfer_id: str
+    unwritten: bool = False  # no write of this prefiller is under way, nor will one be
+
+
+class Reserve(msgspec.Struct, tag=True, frozen=True):
+    """Ask for room for the prompts of one request, by transfer."""
+
+    transfer_ids: list[str]
+    tokens: list[int]  # of each prompt
+
+
+class Reserved(msgspec.Struct, tag=True, frozen=True):
+    """There is room for the first so many prompts; for none, ask again: the buffer is full now."""
+
+    boot_id: str
+    prompts: int
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):
@@ -103,11 +119,10 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     rank: int = 0
     ranks: int = 1  # how many different ranks will report
     error: str = ""  # not empty: the transfer failed
-    left_to_decoder: bool = False  # for want of room: the request can be served without it
 
 
-ToDecoder = Allocate | Landed | Abandon | Release | Where
-FromDecoder = Allocated | Refused | Done | Ranks
+ToDecoder = Allocate | Landed | Abandon | Reserve | Release | Where
+FromDecoder = Allocated | Refused | Reserved | Done | Ranks
 
 _to_decoder = msgspec.msgpack.Decoder(ToDecoder)
 _from_decoder = msgspec.msgpack.Decoder(FromDecoder)
@@ -126,18 +141,13 @@ def decode_from_decoder(data: bytes) -> FromDecoder:
 
 
 def router_address(transfer_id: str) -> str:
-    """Return the `host:port` of the router that made a transfer id (`host:port/request-prompt`).
+    """Return the `host:port` of the router that made a transfer id (`host:port/unique`).
 
     Raises:
         ValueError: the id names no router.
     """
-    address, slash, request = transfer_id.rpartition("/")
+    address, slash, unique = transfer_id.rpartition("/")
     host, colon, port = address.rpartition(":")
-    if not (slash and request and colon and host and port.isdigit()):
-        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/request-prompt")
+    if not (slash and unique and colon and host and port.isdigit()):
+        raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/unique")
     return address
-
-
-def request_of(transfer_id: str) -> str:
-    """Return what the transfer ids of one request's prompts have in common."""
-    return transfer_id.rpartition("-")[0] or transfer_id

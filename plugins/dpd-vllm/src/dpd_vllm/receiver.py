@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
@@ -109,11 +110,22 @@ class Receiver(Generic[K, P]):
             return messages.Done(self.boot_id)
         if isinstance(message, messages.Where):
             return messages.Ranks(self.boot_id, self._ranks)
+        if isinstance(message, messages.Reserve):
+            return self._reserve(message)
         if isinstance(message, messages.Release):
             self._release(message)
         else:
-            self._buffer.abandon(message.transfer_id)
+            self._buffer.abandon(message.transfer_id, message.unwritten)
         return messages.Done(self.boot_id)
+
+    def _reserve(self, message: messages.Reserve) -> messages.FromDecoder:
+        if not message.tokens or len(message.tokens) != len(message.transfer_ids):
+            return self._refuse("tokens must be one for each of transfer_ids")
+        chunks = [math.ceil(tokens / self._chunk_size) for tokens in message.tokens]
+        result = self._buffer.reserve(message.transfer_ids, chunks)
+        if isinstance(result, Denied):
+            return messages.Refused(self.boot_id, result.reason, result.then)
+        return messages.Reserved(self.boot_id, result)
 
     def _release(self, message: messages.Release) -> None:
         for transfer_id in message.transfer_ids:
@@ -136,7 +148,9 @@ class Receiver(Generic[K, P]):
             )
         keys: Sequence[K] = [self._to_key(key) for key in message.keys]
         tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
-        result = self._buffer.allocate(message.transfer_id, keys, tokens, message.remaining_chunks)
+        result = self._buffer.allocate(
+            message.transfer_id, keys, tokens, message.remaining_chunks, message.again
+        )
         if isinstance(result, Denied):
             return messages.Refused(self.boot_id, result.reason, result.then)
         pages = [self._page_number(page) for page in result.pages]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _RETRY_PAUSE = 0.01  # seconds between attempts while the decoder's buffer is full
 _MAX_ROUTERS = 256  # sockets kept for notices
+_MAX_UNTOLD = 1000  # given up transfers kept for a decoder that does not answer
 
 
 class TransferError(Exception):
@@ -30,11 +32,7 @@ class TransferError(Exception):
 
 
 class NotWanted(TransferError):
-    """The decoder takes no KV of this transfer, which is no fault."""
-
-
-class LeftToDecoder(NotWanted):
-    """The decoder has no room for this prompt beside the others of its request."""
+    """Nobody wants this KV any more, which is no fault."""
 
 
 class DecoderLost(TransferError):
@@ -104,6 +102,7 @@ class _Peer:
 class _Progress:
     chunks_sent: int = 0
     failed: bool = False
+    unwritten: bool = True  # no write is under way, as one that took too long may be
     decoder: Decoder | None = None
 
 
@@ -145,6 +144,7 @@ class Sender:
         self._ranks_of: dict[str, list[messages.RankAt]] = {}  # by the name of the first rank
         self._routers: dict[str, zmq.Socket[bytes]] = {}
         self._progress: dict[str, _Progress] = {}
+        self._untold: dict[str, deque[messages.Abandon]] = {}  # by the decoder's name
 
     def send(
         self,
@@ -209,17 +209,15 @@ class Sender:
     def abandon(self, transfer_id: str) -> None:
         """Give up a transfer whose request was aborted before its last chunk. No notice is sent."""
         progress = self._progress.pop(transfer_id, None)
-        if progress is not None and progress.decoder is not None:
-            self._give_up(progress.decoder, transfer_id)
+        if progress is not None:
+            self._give_up(progress, transfer_id)
 
     def _fail(self, transfer_id: str, progress: _Progress, error: TransferError, text: str) -> None:
         progress.failed = True
         level = logging.INFO if isinstance(error, NotWanted) else logging.ERROR
         self._logger.log(level, "KV transfer %s ends: %s", transfer_id, text)
-        if progress.decoder is not None:
-            self._give_up(progress.decoder, transfer_id)
-        left = isinstance(error, LeftToDecoder)
-        self._notify(messages.Notice(transfer_id, self._rank, self._ranks, text, left))
+        self._give_up(progress, transfer_id)
+        self._notify(messages.Notice(transfer_id, self._rank, self._ranks, text))
 
     def _send_chunks(
         self,
@@ -236,8 +234,6 @@ class Sender:
                 break
             if not isinstance(answer, messages.Refused):
                 raise DecoderLost(f"unexpected answer {type(answer).__name__}")
-            if answer.then == "leave_to_decoder":
-                raise LeftToDecoder(answer.reason)
             if answer.then == "stop":
                 raise NotWanted(answer.reason)
             if answer.then == "fail":
@@ -261,6 +257,7 @@ class Sender:
             try:
                 self._channel.write(decoder.name, to_write, answer.pages, left)
             except TransferError:
+                progress.unwritten = False
                 self._peer(decoder).boot_id = ""  # make the NIXL handshake anew
                 raise
         done = self._call(decoder, messages.Landed(answer.boot_id, answer.ticket))
@@ -278,6 +275,7 @@ class Sender:
             # A restarted decoder loses a request that was on its way, and its ranks may be on
             # other hosts than before: ask again, on a new socket.
             self._ranks_of.pop(receivers.of_rank(0).name, None)
+            request = msgspec.structs.replace(request, again=True)
             return self._ask_once(progress, receivers, request)
 
     def _ask_once(
@@ -285,8 +283,9 @@ class Sender:
     ) -> tuple[Decoder, messages.FromDecoder]:
         decoder = progress.decoder = self._find(receivers)
         answer = self._call(decoder, request)
+        self._tell(decoder)
         if decoder.boot_id and answer.boot_id != decoder.boot_id:
-            self._give_up(decoder, request.transfer_id)
+            self._give_up(progress, request.transfer_id)
             raise DecoderLost(f"rank {self._rank} is not the one that the first rank knows")
         return decoder, answer
 
@@ -354,11 +353,23 @@ class Sender:
         if peer is not None:
             peer.socket.close()
 
-    def _give_up(self, decoder: Decoder, transfer_id: str) -> None:
-        # A decoder that does not answer frees the pages by its own time-out: don't wait for it.
-        if decoder.name in self._peers:
-            with contextlib.suppress(DecoderLost):
-                self._call(decoder, messages.Abandon(transfer_id))
+    def _give_up(self, progress: _Progress, transfer_id: str) -> None:
+        if progress.decoder is None:
+            return
+        name = progress.decoder.name
+        untold = self._untold.setdefault(name, deque(maxlen=_MAX_UNTOLD))
+        untold.append(messages.Abandon(transfer_id, progress.unwritten))
+        # One that did not answer is told when it does: don't wait for it now.
+        if name in self._peers:
+            self._tell(progress.decoder)
+
+    def _tell(self, decoder: Decoder) -> None:
+        """Tell a decoder which transfers were given up."""
+        untold = self._untold.get(decoder.name)
+        with contextlib.suppress(DecoderLost):
+            while untold:
+                self._call(decoder, untold[0])
+                untold.popleft()
 
     def _notify(self, notice: messages.Notice) -> None:
         try:

@@ -17,16 +17,31 @@ from .engines import Engine
 
 
 class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
-    """One rank's report that its part of a transfer has landed, or why it has not.
-
-    left_to_decoder: there was no room for this prompt beside the others of its request.
-    """
+    """One rank's report that its part of a transfer has landed, or why it has not."""
 
     req_id: str
     rank: int = 0
     ranks: int = 1
     error: str = ""
-    left_to_decoder: bool = False
+
+
+class Reserve(msgspec.Struct, tag=True, frozen=True):
+    """Question to a decoder: is there room for the prompts of one request, of so many tokens?"""
+
+    transfer_ids: list[str]
+    tokens: list[int]
+
+
+class Reserved(msgspec.Struct, tag=True, frozen=True):
+    """Answer: for the first so many prompts there is; 0 means not now."""
+
+    prompts: int
+
+
+class Denied(msgspec.Struct, tag="Refused", frozen=True):
+    """Answer: never, and why."""
+
+    reason: str
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):
@@ -36,6 +51,9 @@ class Release(msgspec.Struct, tag=True, frozen=True):
 
 
 _decoder = msgspec.msgpack.Decoder(Notice)
+_answer = msgspec.msgpack.Decoder(Reserved | Denied)
+# What decoders of earlier releases, which reserve nothing, say to a question.
+_STRANGE = "message not understood"
 
 
 def read_notice(message: bytes) -> Notice:
@@ -51,7 +69,7 @@ def read_notice(message: bytes) -> Notice:
 
 
 class LMCachePD:
-    """Makes transfer ids, the parameters of prefill legs, and releases.
+    """Makes transfer ids, the parameters of prefill legs, and what a decoder is told and asked.
 
     Args:
         reply_to: "ip:port" where engines send their notices; part of every transfer id.
@@ -62,13 +80,9 @@ class LMCachePD:
         self._reply_to = reply_to
         self._receiver = receiver
 
-    def new_transfer_ids(self, prompts: int) -> list[str]:
-        """Return an id for each prompt of one request, that no other transfer of any router has.
-
-        The decoder tells by what is before the last dash which prompts are served together.
-        """
-        request = uuid.uuid4().hex
-        return [f"{self._reply_to}/{request}-{prompt}" for prompt in range(prompts)]
+    def new_transfer_id(self) -> str:
+        """Return an id that no other transfer of any router has."""
+        return f"{self._reply_to}/{uuid.uuid4().hex}"
 
     def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
         """Return the body fields that make a prefiller push its KV to a decoder."""
@@ -83,9 +97,26 @@ class LMCachePD:
             }
         }
 
-    def release_address(self, decoder: Engine) -> str:
-        """Return "ip:port" of a decoder's first rank, which takes releases for all of them."""
+    def decoder_address(self, decoder: Engine) -> str:
+        """Return "ip:port" of a decoder's first rank, which routers speak with."""
         return join_address(decoder.ip, self._receiver.alloc_ports[0])
+
+    def reserve(self, transfer_ids: list[str], tokens: list[int]) -> bytes:
+        """Return the question for room for one request's prompts."""
+        return msgspec.msgpack.encode(Reserve(transfer_ids, tokens))
+
+    def read_reserved(self, answer: bytes, prompts: int) -> int:
+        """Return for how many of a question's prompts there is room.
+
+        Raises:
+            ValueError: there never will be, or this is no answer.
+        """
+        reserved = _answer.decode(answer)
+        if isinstance(reserved, Denied):
+            if reserved.reason.startswith(_STRANGE):
+                return prompts
+            raise ValueError(reserved.reason)
+        return min(reserved.prompts, prompts)
 
     def release(self, transfer_ids: list[str]) -> bytes:
         """Return the message that the requests of these transfers have ended."""

@@ -50,6 +50,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.room_seconds = Histogram(
+            "dpd_router_room_seconds",
+            "Time that a request waited for room in a decoder's receive buffer",
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self.prefill_seconds = Histogram(
             "dpd_router_prefill_seconds",
             "Time of a prefill leg until its HTTP answer",
@@ -94,7 +100,7 @@ class Metrics:
         )
         self.prompts_without_room = Counter(
             "dpd_router_prompts_without_room_total",
-            "Prompts that decoders computed, for their receive buffer had no room for them beside "
+            "Prompts that decoders computed, for their receive buffers had no room for them beside "
             "the other prompts of their request",
             registry=registry,
         )

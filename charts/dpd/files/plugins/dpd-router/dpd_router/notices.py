@@ -31,10 +31,6 @@ class TransferFailed(Exception):
     """An engine reported that a transfer did not land."""
 
 
-class LeftToDecoder(TransferFailed):
-    """The decoder had no room for a prompt's KV beside that of the request's other prompts."""
-
-
 class Landing:
     """One transfer that is waited for."""
 
@@ -48,8 +44,7 @@ class Landing:
         if self._done.done():
             return
         if notice.error:
-            error = LeftToDecoder if notice.left_to_decoder else TransferFailed
-            self._done.set_exception(error(notice.error))
+            self._done.set_exception(TransferFailed(notice.error))
             return
         self.ranks = notice.ranks
         self._landed.add(notice.rank)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import aiohttp
 from aiohttp import web
 
-from .answers import Refused
+from .answers import EngineError, Refused
 from .choosing import Strategy, of_a_revision
 from .config import Routing
 from .counting import Counted, Counter, Direct, split_prompts
@@ -167,7 +167,8 @@ class Serving:
         prompts = [None] if route == "chat" else split_prompts(parsed.body["prompt"])
         protocol = self._transfer.protocol
 
-        def leg(transfer_id: str, index: int) -> Leg:
+        def leg(index: int) -> Leg:
+            transfer_id = protocol.new_transfer_id()
             body = partial(
                 prefill_body,
                 route,
@@ -179,17 +180,23 @@ class Serving:
             make_body = partial(self._write, len(parsed.forward), body)
             return Leg(transfer_id, make_body, counted.tokens[index])
 
-        ids = protocol.new_transfer_ids(len(decision.prompts))
-        return [leg(*each) for each in zip(ids, decision.prompts, strict=True)]
+        return [leg(index) for index in decision.prompts]
 
     async def _move_kv(self, trip: Trip, legs: Sequence[Leg], decoder: Engine) -> None:
-        done = await self._transfer.run(
-            legs,
-            decoder=decoder,
-            path=trip.path_and_query,
-            headers=forwarded(trip.request.headers),
-            request_id=trip.id,
-        )
+        try:
+            done = await self._transfer.run(
+                legs,
+                decoder=decoder,
+                path=trip.path_and_query,
+                headers=forwarded(trip.request.headers),
+                request_id=trip.id,
+            )
+        except EngineError as error:
+            if not error.private:
+                raise
+            # It echoes the prefill leg. The decoder refuses the client's own words.
+            _log.warning("%s: the prefiller answered %d: %s", trip.id, error.status, error.body[:2000])
+            return
         if done.left_to_decoder:
             count = f"{done.left_to_decoder} of {len(legs)} prompts"
             trip.headers["x-dpd-reason"] += f"; no room in the receive buffer for {count}"

@@ -18,8 +18,9 @@ from .choosing import Strategy, of_a_revision
 from .engines import Engine, Pool
 from .lmcache import LMCachePD
 from .metrics import Metrics
-from .notices import LeftToDecoder, Notices, TransferFailed
+from .notices import Notices, TransferFailed
 from .releasing import Releases
+from .reserving import Rooms
 from .upstream import (
     ConnectFailed,
     Outgoing,
@@ -51,8 +52,8 @@ class Transferred:
     left_to_decoder: for how many prompts there was no room beside the request's others.
     """
 
-    prefill_seconds: float = 0.0
-    transfer_seconds: float = 0.0
+    prefill_seconds: float
+    transfer_seconds: float
     left_to_decoder: int = 0
 
 
@@ -67,6 +68,7 @@ class Transfer:
         strategy: Strategy,
         protocol: LMCachePD,
         notices: Notices,
+        rooms: Rooms,
         releases: Releases,
         metrics: Metrics,
         limit_seconds: float,
@@ -76,6 +78,7 @@ class Transfer:
         self._strategy = strategy
         self.protocol = protocol
         self._notices = notices
+        self._rooms = rooms
         self._releases = releases
         self._metrics = metrics
         self._limit = limit_seconds
@@ -97,18 +100,22 @@ class Transfer:
         headers: CIMultiDict[str],
         request_id: str,
     ) -> Transferred:
-        """Run all legs, some at once; return when their KV has landed in the decoder.
+        """Run the legs for which the decoder has room, some at once; return when their KV is there.
 
         Raises:
-            Refused: a leg failed; the other legs are dropped.
+            Refused: there was no room in time, or a leg failed; the other legs are dropped.
         """
+        count = await self._rooms.reserve(
+            decoder, [leg.transfer_id for leg in legs], [leg.tokens for leg in legs]
+        )
+        self._metrics.prompts_without_room.inc(len(legs) - count)
         turns = asyncio.Semaphore(LEGS_AT_ONCE)
 
         async def in_turn(leg: Leg) -> Transferred:
             async with turns:
                 return await self._leg(leg, decoder, path, headers, request_id)
 
-        tasks = [asyncio.ensure_future(in_turn(leg)) for leg in legs]
+        tasks = [asyncio.ensure_future(in_turn(leg)) for leg in legs[:count]]
         try:
             done = await asyncio.gather(*tasks)
         finally:
@@ -118,7 +125,7 @@ class Transfer:
         return Transferred(
             max(d.prefill_seconds for d in done),
             max(d.transfer_seconds for d in done),
-            sum(d.left_to_decoder for d in done),
+            len(legs) - count,
         )
 
     async def _leg(
@@ -150,12 +157,6 @@ class Transfer:
                         time.monotonic() - began,
                     )
                     return Transferred(answered, landed - answered)
-            except LeftToDecoder as error:
-                _log.info("%s leaves a prompt to the decoder: %s", request_id, error)
-                self._metrics.prompts_without_room.inc()
-                # Other ranks of the decoder may have had room.
-                self._releases.release(decoder, [leg.transfer_id])
-                return Transferred(left_to_decoder=1)
             except TransferFailed as error:
                 raise Refused(
                     503, f"The KV transfer failed: {error}", code="transfer_failed"
@@ -225,7 +226,9 @@ class Transfer:
                 body = await response.read()
             if response.status != 200:
                 headers = answer_headers(response.headers)
-                raise EngineError(response.status, body, headers, code="prefill_status")
+                private = b"kv_transfer_params" in body
+                code = "prefill_status"
+                raise EngineError(response.status, body, headers, code=code, private=private)
             return body
 
     def _check_count(self, body: bytes, counted: int) -> None:

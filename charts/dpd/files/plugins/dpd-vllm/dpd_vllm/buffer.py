@@ -12,11 +12,11 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from dpd_vllm.messages import Then, request_of
+from dpd_vllm.messages import Then
 
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
@@ -118,46 +118,71 @@ class ReceiveBuffer(Generic[K, P]):
         self._released: OrderedDict[str, float] = OrderedDict()  # until when, oldest first
         self._numbers = itertools.count(1)
 
+    def reserve(self, transfer_ids: Sequence[str], chunks: Sequence[int]) -> int | Denied:
+        """Reserve room for as many prompts of one request as there is room for, in their order.
+
+        Room for all of them at once, so that two requests can't each hold room and wait for more.
+
+        Args:
+            transfer_ids: one for each prompt.
+            chunks: of each prompt.
+
+        Returns:
+            For how many prompts, from the first, there is room now.
+        """
+        with self._lock:
+            self._expire()
+            if most := self._never(max(chunks)):
+                return most
+            room = self._room() - sum(t.reserved for t in self._transfers.values())
+            deadline = self._clock() + self._pull_timeout
+            for count, (transfer_id, needed) in enumerate(zip(transfer_ids, chunks, strict=True)):
+                if needed > room or transfer_id in self._released:
+                    return count
+                room -= needed
+                self._transfers[transfer_id] = _Transfer(needed, deadline)
+            return len(transfer_ids)
+
     def allocate(
-        self, transfer_id: str, keys: Sequence[K], tokens: Sequence[int], remaining_chunks: int
+        self,
+        transfer_id: str,
+        keys: Sequence[K],
+        tokens: Sequence[int],
+        remaining_chunks: int,
+        again: bool = False,
     ) -> Granted[P] | Denied:
-        """Reserve a page for each key that has not landed; all of them or none.
+        """Take a page for each key that has not landed; all of them or none.
 
         The first call of a transfer also reserves room for the chunks still to come, so that two
-        long prompts can't each hold half of the buffer and wait for the other half. For the same
-        reason no prompt waits for room while another one of its request holds some: those pages
-        get free only when the request is served, with all of its prompts.
+        long prompts can't each hold half of the buffer and wait for the other half.
 
         Args:
             transfer_id: unique to one prompt on its way to this decoder.
             keys: chunk keys in prompt order.
             tokens: tokens of each chunk.
             remaining_chunks: chunks still to come in this transfer, `keys` included.
+            again: the answer to an earlier call was not heard, so nobody writes to its pages.
         """
         with self._lock:
             self._expire()
             if transfer_id in self._released:
                 return Denied("the router has given this request up", "stop")
+            if again:
+                self._drop_tickets(transfer_id)
             remaining = max(remaining_chunks, len(keys))
-            if remaining > self._pool.total:
-                return Denied(
-                    f"the prompt needs {remaining} chunks of KV, the receive buffer holds "
-                    f"{self._pool.total}: raise kvTransfer.bufferSize or keep such prompts short",
-                    "fail",
-                )
+            if most := self._never(remaining):
+                return most
             already = [i for i, key in enumerate(keys) if key in self._landed]
             mine = self._transfers.get(transfer_id)
             promised = mine.reserved if mine else 0
             others = sum(t.reserved for t in self._transfers.values()) - promised
             hits = {keys[i] for i in already}
-            room = self._pool.free_count() + sum(
-                1 for key, entry in self._landed.items() if key not in hits and self._idle(entry)
-            )
+            room = self._room(hits)
             if remaining - len(already) > room - others:
                 return Denied(
                     f"{remaining - len(already)} pages needed, {max(room - others, 0)} of "
                     f"{self._pool.total} free",
-                    "leave_to_decoder" if self._holds_more(transfer_id) else "ask_again",
+                    "ask_again",
                 )
             deadline = self._clock() + self._pull_timeout
             self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline)
@@ -195,10 +220,17 @@ class ReceiveBuffer(Generic[K, P]):
                 self._landed.move_to_end(key)
             return True
 
-    def abandon(self, transfer_id: str) -> None:
-        """Forget a transfer. Expected pages stay until their time-out: a write may be under way."""
+    def abandon(self, transfer_id: str, unwritten: bool = False) -> None:
+        """Forget a transfer that its prefiller gives up.
+
+        Expected pages stay until their time-out, for a write may be under way; with `unwritten`
+        there is none, and what the prefiller asked for before and was not heard of is denied.
+        """
         with self._lock:
             self._forget(transfer_id)
+            if unwritten:
+                self._drop_tickets(transfer_id)
+                self._deny(transfer_id)
 
     def release(self, transfer_id: str) -> None:
         """Forget a transfer for good, since its request has ended.
@@ -208,8 +240,7 @@ class ReceiveBuffer(Generic[K, P]):
         """
         with self._lock:
             self._forget(transfer_id)
-            self._released[transfer_id] = self._clock() + self._pull_timeout
-            self._released.move_to_end(transfer_id)
+            self._deny(transfer_id)
 
     def contains(self, key: K) -> bool:
         """Tell whether a chunk has landed."""
@@ -256,9 +287,32 @@ class ReceiveBuffer(Generic[K, P]):
                 cached=len(self._landed) - wanted,
             )
 
-    def _holds_more(self, transfer_id: str) -> bool:
-        request = request_of(transfer_id)
-        return any(i != transfer_id and request_of(i) == request for i in self._transfers)
+    def _never(self, chunks: int) -> Denied | None:
+        if chunks <= self._pool.total:
+            return None
+        return Denied(
+            f"the prompt needs {chunks} chunks of KV, the receive buffer holds "
+            f"{self._pool.total}: raise kvTransfer.bufferSize or keep such prompts short",
+            "fail",
+        )
+
+    def _room(self, but: Collection[K] = ()) -> int:
+        """Return how many pages are free or can be reused, but for those of some keys."""
+        return self._pool.free_count() + sum(
+            1 for key, entry in self._landed.items() if key not in but and self._idle(entry)
+        )
+
+    def _deny(self, transfer_id: str) -> None:
+        self._released[transfer_id] = self._clock() + self._pull_timeout
+        self._released.move_to_end(transfer_id)
+
+    def _drop_tickets(self, transfer_id: str) -> None:
+        self._give_back([n for n, t in self._tickets.items() if t.transfer_id == transfer_id])
+
+    def _give_back(self, tickets: Sequence[int]) -> None:
+        for ticket in tickets:
+            for _, page in self._tickets.pop(ticket).expected:
+                self._pool.give_back(page)
 
     def _idle(self, entry: _Landed[P]) -> bool:
         return not entry.wanted_by and not self._pool.is_read(entry.page)
@@ -277,9 +331,7 @@ class ReceiveBuffer(Generic[K, P]):
             self._released.popitem(last=False)
         for transfer_id in [i for i, t in self._transfers.items() if t.deadline <= now]:
             self._forget(transfer_id)
-        for ticket in [i for i, t in self._tickets.items() if t.deadline <= now]:
-            for _, page in self._tickets.pop(ticket).expected:
-                self._pool.give_back(page)
+        self._give_back([n for n, t in self._tickets.items() if t.deadline <= now])
 
     def _forget(self, transfer_id: str) -> None:
         if self._transfers.pop(transfer_id, None) is None:

@@ -13,7 +13,9 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import torch
+import zmq
 from packaging.version import Version
 
 from dpd_vllm.fingerprint import revision
@@ -41,6 +43,7 @@ def install() -> None:
     """Put our parts in place of LMCache's, once a process, before its engine is built."""
     _install_backend()
     _keep_revisions_apart()
+    _answer_every_handshake()
     if Version(LMCACHE_VERSION).release < _CACHES_FIXED:
         _pair_copies_with_their_keys()
     if on_cpu():
@@ -96,6 +99,24 @@ def _keep_revisions_apart() -> None:
         return key
 
     TokenDatabase._make_key_by_hash = make_key_of_revision
+
+
+def _answer_every_handshake() -> None:
+    # LMCache's `_init_loop` leaves a message that it can't handle without an answer, and can't
+    # read another one then. Not needed when it answers in its `except`.
+    from lmcache.v1.transfer_channel.nixl_channel import NixlChannel, NixlMsg, SideMsg
+
+    from dpd_vllm.channel import serve_handshakes
+
+    def init_loop(self: Any) -> None:
+        def answer(message: bytes) -> bytes:
+            request = msgspec.msgpack.decode(message, type=NixlMsg | SideMsg)
+            return msgspec.msgpack.encode(self._handle_init_msg(request))
+
+        socket = self.zmq_context.socket(zmq.REP)
+        serve_handshakes(socket, self.peer_init_url, answer, lambda: self.running)
+
+    NixlChannel._init_loop = init_loop
 
 
 def _pair_copies_with_their_keys() -> None:
