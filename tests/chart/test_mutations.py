@@ -114,6 +114,7 @@ MAY_CHANGE = {
     "imagePullSecrets": f"Pod/{ALL}",
     "instanceTypes": f"Pod/{BOTH}",
     "kvTransfer": f"(ConfigMap|Pod)/{BOTH}",
+    "kvTransfer.allocationTimeoutSeconds": "(ConfigMap|Pod)/demo-dpd-(prefill|decode|router)",
     "kvTransfer.backend": f"(ConfigMap|Pod|NetworkPolicy)/{BOTH}",
     "kvTransfer.ports.alloc": "(ConfigMap|Pod|NetworkPolicy)/demo-dpd-(decode|router)",
     "kvTransfer.ports.init": "(ConfigMap|Pod|NetworkPolicy)/demo-dpd-(decode|router)",

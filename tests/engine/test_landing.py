@@ -154,20 +154,25 @@ def test_more_at_once_than_the_buffer_holds(engines: Engines) -> None:
 def test_prompts_that_fit_one_by_one_but_not_together_are_answered_in_one_request(
     engines: Engines,
 ) -> None:
-    """Of nine prompts of 15 pages eight fit; the decoder computes the other, and nobody waits."""
+    """Of nine prompts of 15 pages eight fit, and the decoder computes the other.
+
+    Meanwhile one more waits for room, and no prefiller waits with it.
+    """
     prompts = [token_ids(3600, seed=500 + i) for i in range(9)]
     together_body = completion(prompts, max_tokens=4)
-    other = completion(token_ids(600, seed=510), max_tokens=4)
+    others = [completion(token_ids(n, seed=510 + n), max_tokens=4) for n in (3600, 600)]
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(engines.routed, together_body)
         time.sleep(2)
-        others = [engines.routed(other) for _ in range(3)]
+        routed_others = together(engines.routed, others, at_once=2)
         routed = asked.result()
     assert routed.headers["x-dpd-path"] == "disaggregated"
     reason = routed.headers["x-dpd-reason"]
     assert reason.endswith("; no room in the receive buffer for 1 of 9 prompts")
     assert routed.token_ids == engines.colocated(together_body).token_ids
-    assert {answer.headers["x-dpd-path"] for answer in others} == {"disaggregated"}
+    for answer, body in zip(routed_others, others, strict=True):
+        assert answer.headers["x-dpd-path"] == "disaggregated"
+        assert answer.token_ids == engines.colocated(body).token_ids
     assert held(settle(engines, within=LEFT_SECONDS)) == 0
 
 

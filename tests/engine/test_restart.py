@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
+import zmq
 from tests.engine.conftest import Engines, Notices, completion, token_ids
 
 from dpd_local import metrics
@@ -62,6 +63,12 @@ def upgrading(engines: Engines) -> Engines:
     """Prefillers that were killed and came back, one as it was and one of a newer revision."""
     first, second = (engines.cluster.pod(name) for name in ("prefill-0", "prefill-1"))
     first.kill()
+    # Whatever the decoder heard on its handshake port before, it meets those that come back.
+    with zmq.Context.instance().socket(zmq.REQ) as stranger:
+        stranger.setsockopt(zmq.RCVTIMEO, 5000)
+        stranger.connect(f"tcp://{engines.cluster.pod('decode-0').ip}:7300")
+        stranger.send_multipart([b"no", b"handshake"])
+        assert stranger.recv() == b""
     routed, alone = engines.both(bodies(7100)[0])
     assert routed.token_ids == alone.token_ids  # by the other one
     second.kill()

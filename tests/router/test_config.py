@@ -47,7 +47,7 @@ def test_a_good_file_becomes_typed_objects(tmp_path: Path) -> None:
         prefill=("d-prefill:8000",),
         decode=("d-decode:8000", "[fd00::1]:8000"),
         receiver=Receiver((7300, 7301), (7400, 7401)),
-        timeouts=Timeouts(connect=5, transfer=60, idle=600, drain=25),
+        timeouts=Timeouts(connect=5, room=30, transfer=60, idle=600, drain=25),
     )
 
 
@@ -208,7 +208,7 @@ def test_mode_never_needs_no_prefiller_addresses() -> None:
 
 def test_times_and_limits_have_defaults() -> None:
     config = parse(changed("timeouts", ...))
-    assert config.timeouts == Timeouts(connect=5, transfer=60, idle=600, drain=25)
+    assert config.timeouts == Timeouts(connect=5, room=30, transfer=60, idle=600, drain=25)
     assert parse(changed("routing.threshold", ...)).routing.threshold == 4096
     assert parse(changed("model.maxLen", 16384)).model.max_len == 16384
 

@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_while_it_waits_lets_the_next_one_ask(stage: 
 
 
 async def test_no_room_in_time_is_a_503_that_says_what_to_do(stage: Stage) -> None:
-    router = await stage.router(transferSeconds=0.5)
+    router = await stage.router(roomSeconds=0.5)
     stage.receivers[HOST].room = 0
     began = time.monotonic()
     assert await refusal(stage) == (

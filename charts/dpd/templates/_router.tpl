@@ -29,6 +29,7 @@ decode:
   initPorts: {{ (include "dpd.rankPorts" (dict "first" .Values.kvTransfer.ports.init "ranks" $ranks) | fromJson).ports | toJson }}
   allocPorts: {{ (include "dpd.rankPorts" (dict "first" .Values.kvTransfer.ports.alloc "ranks" $ranks) | fromJson).ports | toJson }}
 timeouts:
+  roomSeconds: {{ int64 .Values.kvTransfer.allocationTimeoutSeconds }}
   {{- range $name, $seconds := $router.timeouts }}
   {{ $name }}: {{ toJson $seconds }}
   {{- end }}

@@ -79,7 +79,7 @@ class Router:
                     protocol,
                     self.metrics,
                     answer_seconds=config.timeouts.connect,
-                    limit_seconds=config.timeouts.transfer,
+                    limit_seconds=config.timeouts.room,
                 ),
                 releases=self.releases,
                 metrics=self.metrics,

@@ -72,11 +72,13 @@ class Receiver:
 class Timeouts:
     """All in seconds; no limit covers a whole request.
 
-    connect: opening a connection to an engine. transfer: the prefill leg until its KV has landed.
+    connect: opening a connection to an engine. room: waiting for room in a decoder's receive
+    buffer. transfer: the prefill leg until its KV has landed.
     idle: silence of a decoder. drain: how long a stopping router waits for open requests.
     """
 
     connect: float
+    room: float
     transfer: float
     idle: float
     drain: float
@@ -145,6 +147,7 @@ def parse(document: object) -> Config:
         receiver=Receiver(decode.ports("initPorts"), decode.ports("allocPorts")),
         timeouts=Timeouts(
             connect=timeouts.seconds("connectSeconds", default=5),
+            room=timeouts.seconds("roomSeconds", default=30),
             transfer=timeouts.seconds("transferSeconds", default=60),
             idle=timeouts.seconds("idleSeconds", default=600),
             drain=timeouts.seconds("drainSeconds", default=25),

@@ -195,7 +195,9 @@ class Serving:
             if not error.private:
                 raise
             # It echoes the prefill leg. The decoder refuses the client's own words.
-            _log.warning("%s: the prefiller answered %d: %s", trip.id, error.status, error.body[:2000])
+            _log.warning(
+                "%s: the prefiller answered %d: %s", trip.id, error.status, error.body[:2000]
+            )
             return
         if done.left_to_decoder:
             count = f"{done.left_to_decoder} of {len(legs)} prompts"
