@@ -74,9 +74,9 @@ that run beside them (restartPolicy Always), or another init container with thos
 {{- range $values.sidecars }}{{ $beside = append $beside (merge (dict "restartPolicy" "Always") .) }}{{ end -}}
 {{- range $container := concat $first (list $engine) $beside -}}
 {{- range $name, $amount := include "dpd.resources.requests" $container.resources | fromJson -}}
-{{- $now := addf $amount (get $sum $name | default 0.0) -}}
-{{- $_ := set $most $name (maxf $now (get $most $name | default 0.0)) -}}
-{{- if eq (toString $container.restartPolicy) "Always" }}{{ $_ := set $sum $name $now }}{{ end -}}
+{{- $total := addf $amount (get $sum $name | default 0.0) -}}
+{{- $_ := set $most $name (maxf $total (get $most $name | default 0.0)) -}}
+{{- if eq (toString $container.restartPolicy) "Always" }}{{ $_ := set $sum $name $total }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $most -}}
