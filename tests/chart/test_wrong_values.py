@@ -209,8 +209,8 @@ decode:
     requests: {cpu: "32", memory: 200Gi}
 """,
         "decode.resources: ",
-        "cpu is 32,",
-        "a node of g6e.8xlarge has 32 and needs some of them itself",
+        "32 CPUs ",
+        "are more than the 31.36 that a node of g6e.8xlarge leaves to pods of its 32",
         "ask for less or choose other instanceTypes",
     ),
     "below one switch of a layer that there is not": Wrong(
@@ -266,8 +266,9 @@ placement:
 """,
         "placement.sameNode: ",
         "true,",
-        "1 prefill and 1 decode engines ask for 16 GPUs, more than the 8 of one ml.p5.48xlarge",
-        "lower model.tensorParallelSize or the numbers of engines",
+        "for 1 prefill and 1 decode engines together, 16 nvidia.com/gpu is more than the 8 of "
+        "ml.p5.48xlarge",
+        "lower model.tensorParallelSize, the numbers of engines or their resources",
     ),
     "weights from a claim, and a tokenizer from Hugging Face": Wrong(
         """
@@ -305,6 +306,26 @@ engines:
         "330 ",
         "is too short for engines.drainSeconds (900) and the preStop hook (15) before it",
         "set it to 915 or more",
+    ),
+    "two nodes' worth of memory for both roles on one": Wrong(
+        """
+# llama-3.3-70b-2xp5.yaml, and llama-3.3-70b-1xp5.yaml over it
+model:
+  tensorParallelSize: 4
+engines:
+  resources:
+    requests: {cpu: "90", memory: 1500Gi}
+kvTransfer:
+  backend: UCX
+placement:
+  sameNode: true
+  separateNodes: false
+""",
+        "placement.sameNode: ",
+        "true,",
+        "3000 GiB of memory and huge pages are more than the 1945.6 that a node of ml.p5.48xlarge "
+        "leaves to pods of its 2048",
+        "lower model.tensorParallelSize, the numbers of engines or their resources",
     ),
     "both roles on one node, over EFA": Wrong(
         """

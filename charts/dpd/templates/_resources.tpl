@@ -56,6 +56,47 @@ is asked for, it is the request too, as Kubernetes has it; the instance's reques
 {{- include "dpd.clean" $out -}}
 {{- end -}}
 
+{{/*
+What the scheduler counts of an engine pod, as JSON with a number for each resource: all of its containers, with those init containers
+that run beside them (restartPolicy Always), or another init container with those before it, where that is more.
+*/}}
+{{- define "dpd.resources.pod" -}}
+{{- include "dpd.kept" (merge (dict "of" "dpd.resources.sum") .) -}}
+{{- end -}}
+
+{{- define "dpd.resources.sum" -}}
+{{- $values := include "dpd.values" . | fromJson -}}
+{{- $sum := dict -}}
+{{- $most := dict -}}
+{{- $first := concat (include "dpd.model.copy" . | fromJson).containers ($values.initContainers | default list) -}}
+{{- $engine := dict "resources" (include "dpd.resources" . | fromJson) "restartPolicy" "Always" -}}
+{{- $beside := list -}}
+{{- range $values.sidecars }}{{ $beside = append $beside (merge (dict "restartPolicy" "Always") .) }}{{ end -}}
+{{- range $container := concat $first (list $engine) $beside -}}
+{{- range $name, $amount := include "dpd.resources.requests" $container.resources | fromJson -}}
+{{- $total := addf $amount (get $sum $name | default 0.0) -}}
+{{- $_ := set $most $name (maxf $total (get $most $name | default 0.0)) -}}
+{{- if eq (toString $container.restartPolicy) "Always" }}{{ $_ := set $sum $name $total }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $most -}}
+{{- end -}}
+
+{{/* The requests of a container's resources as numbers, in JSON; a limit alone is a request too. */}}
+{{- define "dpd.resources.requests" -}}
+{{- $out := dict -}}
+{{- if kindIs "map" . -}}
+{{- range $amounts := list .limits .requests -}}
+{{- if kindIs "map" $amounts -}}
+{{- range $name, $amount := $amounts -}}
+{{- if not (kindIs "invalid" $amount) }}{{ $_ := set $out $name (include "dpd.amount" (dict "value" $amount) | float64) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+
 {{/* "yes" when the engines of a role move KV over EFA devices, which may come by a claim instead of a limit. */}}
 {{- define "dpd.usesEfa" -}}
 {{- $resources := include "dpd.resources" . | fromJson -}}

@@ -22,56 +22,40 @@
 {{- end -}}
 {{- end -}}
 
-{{/*
-A pod must fit on a node of each instance type: it would wait for ever while there are only those that it does not fit on. A node keeps
-some of its CPU and memory for itself, and huge pages are a part of its memory. The scheduler does not count /dev/shm.
-*/}}
+{{/* A pod must fit on a node of each instance type: it would wait for ever while there are only those that it does not fit on. */}}
 {{- define "dpd.validate.fit" -}}
-{{- include "dpd.facts" .root -}}
-{{- $resources := include "dpd.resources" . | fromJson -}}
-{{- $asked := merge (dict) $resources.requests $resources.limits -}}
+{{- $asked := include "dpd.resources.pod" . | fromJson -}}
 {{- $at := include "dpd.validate.at" (merge (dict "key" "resources") .) -}}
-{{- $cpu := include "dpd.amount" (dict "value" ($asked.cpu | default 0)) | float64 -}}
-{{- $memory := include "dpd.amount" (dict "value" ($asked.memory | default 0)) | float64 -}}
-{{- $pages := 0.0 -}}
-{{- range $name, $amount := $asked -}}
-{{- if hasPrefix "hugepages-" $name }}{{ $pages = addf $pages (include "dpd.amount" (dict "value" $amount) | float64) }}{{ end -}}
-{{- end -}}
+{{- $alone := deepEqual $asked (include "dpd.resources.requests" (include "dpd.resources" . | fromJson) | fromJson) -}}
+{{- $who := $alone | ternary "" (printf "in a %s pod with all its containers, " .component) -}}
 {{- range $type := .root.Values.instanceTypes -}}
-{{- with get $.root.facts.instances (trimPrefix "ml." $type) -}}
-{{- range $name, $has := dict "nvidia.com/gpu" .gpus "vpc.amazonaws.com/efa" .efa -}}
-{{- $devices := get $asked $name | int64 -}}
-{{- if and (not (kindIs "invalid" $has)) (gt $devices (int64 $has)) -}}
-{{- printf "\n- %sresources: %d %s is more than the %v of %s; ask for less or choose other instanceTypes" $at $devices $name $has $type -}}
-{{- end -}}
-{{- end -}}
-{{- if ge $cpu (float64 .vcpus) -}}
-{{- printf "\n- %sresources: cpu is %s, but a node of %s has %v and needs some of them itself; ask for less or choose other instanceTypes" $at (toJson $asked.cpu | trimAll "\"") $type .vcpus -}}
-{{- end -}}
-{{- if ge (addf $memory $pages) (mulf .memoryGiB 1073741824) -}}
-{{- $beside := gt $pages 0.0 | ternary (printf ", with %.0fMi of huge pages" (divf $pages 1048576)) "" -}}
-{{- printf "\n- %sresources: memory is %s%s, but a node of %s has %vGi and needs some of it itself; ask for less or choose other instanceTypes" $at (toJson $asked.memory | trimAll "\"") $beside $type .memoryGiB -}}
-{{- end -}}
+{{- range (include "dpd.instance.lacks" (dict "root" $.root "type" $type "asked" $asked) | fromJson).lines -}}
+{{- printf "\n- %sresources: %s%s; ask for less or choose other instanceTypes" $at $who . -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Engines that are to share one node must fit on it. */}}
+{{/* Engines that are to share one node must fit on it together. */}}
 {{- define "dpd.validate.room" -}}
-{{- $asked := 0 -}}
+{{- $asked := dict -}}
 {{- $number := dict -}}
-{{- $has := 0 -}}
+{{- $whole := true -}}
 {{- range $component := list "prefill" "decode" -}}
 {{- $scope := dict "root" $ "component" $component -}}
 {{- $_ := set $number $component (include "dpd.validate.fewest" $scope | int64) -}}
-{{- $asked = add $asked (mul (get $number $component) (include "dpd.gpus" $scope)) -}}
-{{- $has = get (include "dpd.instance" $scope | fromJson) "gpus" | int64 -}}
+{{- range $name, $amount := include "dpd.resources.pod" $scope | fromJson -}}
+{{- $_ := set $asked $name (addf (mulf $amount (get $number $component)) (get $asked $name | default 0.0)) -}}
+{{- end -}}
 {{- if and $.Values.placement.sameNode (ne (include "dpd.nodes" $scope) "1") -}}
 {{- printf "\n- placement.sameNode: true, but a %s engine of %s GPUs spans %s nodes; set it to false, or lower model.tensorParallelSize" $component (include "dpd.ranks" $) (include "dpd.nodes" $scope) -}}
-{{- $asked = 0 -}}
+{{- $whole = false -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.placement.sameNode $has (gt $asked $has) -}}
-{{- printf "\n- placement.sameNode: true, but %d prefill and %d decode engines ask for %d GPUs, more than the %d of one %s; set it to false, or lower model.tensorParallelSize or the numbers of engines" $number.prefill $number.decode $asked $has (join ", " .Values.instanceTypes) -}}
+{{- if and .Values.placement.sameNode $whole -}}
+{{- range $type := .Values.instanceTypes -}}
+{{- range (include "dpd.instance.lacks" (dict "root" $ "type" $type "asked" $asked) | fromJson).lines -}}
+{{- printf "\n- placement.sameNode: true, but for %d prefill and %d decode engines together, %s; set it to false, or lower model.tensorParallelSize, the numbers of engines or their resources" $number.prefill $number.decode . -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

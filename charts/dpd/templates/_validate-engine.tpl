@@ -44,6 +44,10 @@
 {{- $resources := include "dpd.resources" . | fromJson -}}
 {{- $devices := dict "nvidia.com/gpu" "gpus" -}}
 {{- if eq $values.kvTransfer.backend "LIBFABRIC" }}{{ $_ := set $devices "vpc.amazonaws.com/efa" "efa" }}{{ end -}}
+{{- include "dpd.facts" .root -}}
+{{- $without := list -}}
+{{- range $types }}{{ if eq (toString (get $.root.facts.instances (trimPrefix "ml." .) | default dict).efa) "0" }}{{ $without = append $without . }}{{ end }}{{ end -}}
+{{- if $without }}{{ $_ := unset $devices "vpc.amazonaws.com/efa" }}{{ end -}}
 {{- $unknown := list -}}
 {{- range $name, $count := $devices }}{{ if and $types (not (or (hasKey $instance $count) (hasKey $given $name))) }}{{ $unknown = append $unknown $name }}{{ end }}{{ end -}}
 {{- range $name, $count := $devices -}}
@@ -55,8 +59,8 @@
 {{- if not (or $gpus $resources.claims $unknown (ne $values.kvTransfer.bufferDevice "cuda")) -}}
 {{- printf "\n- kvTransfer.bufferDevice: cuda, but a %s pod asks for no nvidia.com/gpu; set instanceTypes or engines.resources.limits, or bufferDevice to cpu" .component -}}
 {{- end -}}
-{{- if and (hasKey $devices "vpc.amazonaws.com/efa") (eq (toString $instance.efa) "0") -}}
-{{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, which %s does not have; set it to UCX, or choose other instanceTypes" (join ", " $types) -}}
+{{- if and $without (eq $values.kvTransfer.backend "LIBFABRIC") -}}
+{{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, which %s does not have; set it to UCX, or choose other instanceTypes" (join ", " $without) -}}
 {{- else if not (or (get $resources.limits "vpc.amazonaws.com/efa") $resources.claims (has "vpc.amazonaws.com/efa" $unknown) (ne $values.kvTransfer.backend "LIBFABRIC")) -}}
 {{- printf "\n- kvTransfer.backend: LIBFABRIC moves KV over EFA, but a %s pod asks for no vpc.amazonaws.com/efa; set instanceTypes or engines.resources.limits, or backend to UCX" .component -}}
 {{- end -}}

@@ -73,3 +73,30 @@
 {{- $seen = append $seen $pair -}}
 {{- end -}}
 {{- end -}}
+
+{{/*
+Service accounts that the chart makes: two cannot have one name, and one is every namespace's own. One that it does not make it cannot
+annotate, but a role that makes its own takes the engines' annotations too.
+*/}}
+{{- define "dpd.validate.accounts" -}}
+{{- $made := dict -}}
+{{- $heirs := list -}}
+{{- range $component := list "prefill" "decode" -}}
+{{- $account := include "dpd.account" (dict "root" $ "component" $component) | fromJson -}}
+{{- if and $account.own $account.create }}{{ $heirs = append $heirs $component }}{{ end -}}
+{{- end -}}
+{{- range $component := list "engines" "prefill" "decode" "router" -}}
+{{- $account := include "dpd.account" (dict "root" $ "component" $component) | fromJson -}}
+{{- $annotated := not (empty ((get $.Values $component).serviceAccount | default dict).annotations) -}}
+{{- if and $account.own $account.create -}}
+{{- if eq $account.name "default" -}}
+{{- printf "\n- %s.serviceAccount.name: \"default\" is made by Kubernetes, in every namespace; set %s.serviceAccount.create to false, or choose another name" $component $component -}}
+{{- else if hasKey $made $account.name -}}
+{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $account.name (get $made $account.name) $component -}}
+{{- end -}}
+{{- $_ := set $made $account.name $component -}}
+{{- else if and $annotated (not (and (eq $component "engines") $heirs)) -}}
+{{- printf "\n- %s.serviceAccount.annotations: not used, since the chart does not make %s; set %s.serviceAccount.create to true for an account of its own, or annotate that one yourself" $component $account.name $component -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

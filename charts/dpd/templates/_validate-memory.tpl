@@ -38,22 +38,33 @@ lays it out; MLA has one latent instead of keys and values, which every rank hol
 {{- include "dpd.validate.host" . -}}
 {{- end -}}
 
-{{/* What the ranks of a pod take of its memory: the prefiller's L1 cache, and the transfer buffer if it is there. */}}
+{{/*
+GiB of host memory that each rank on a GPU takes beside caches and buffers: a process of vLLM with its libraries and what CUDA and NCCL
+keep there for a GPU, and its part of what the processes around it have. The L1 cache is pinned, so none of it makes room for them.
+*/}}
+{{- define "dpd.rankGiB" -}}4{{- end -}}
+
+{{/* What the ranks of a pod take of its memory: the engine itself, the prefiller's L1 cache, and the transfer buffer if it is there. */}}
 {{- define "dpd.validate.host" -}}
 {{- $kv := .root.Values.kvTransfer -}}
 {{- $l1 := .root.Values.cache.l1 -}}
 {{- $ranks := div (include "dpd.ranks" .root | int64) (include "dpd.nodes" . | int64) -}}
 {{- $cached := and (eq .component "prefill") $l1.enabled | ternary (mulf $l1.sizeGiB $ranks) 0.0 -}}
 {{- $buffers := eq $kv.bufferDevice "cpu" | ternary (mul (int64 $kv.bufferSize) $ranks) 0 -}}
+{{- $engine := gt (include "dpd.gpus" . | int64) 0 | ternary (mul (include "dpd.rankGiB" . | int64) $ranks) 0 -}}
 {{- $resources := include "dpd.resources" . | fromJson -}}
 {{- $memory := $resources.limits.memory | default $resources.requests.memory | default "0" -}}
 {{- $bytes := include "dpd.amount" (dict "value" $memory) | float64 -}}
 {{- if kindIs "float64" $memory }}{{ $memory = int64 $memory }}{{ end -}}
-{{- if and $bytes (gt (mulf $cached 1073741824) $bytes) -}}
-{{- printf "\n- cache.l1.sizeGiB: %v for each rank makes %v GiB, more than the %v of memory that a prefill pod asks for; lower it, or raise the memory" $l1.sizeGiB $cached $memory -}}
-{{- else if and $bytes $buffers (gt (addf (mulf $cached 1073741824) $buffers) $bytes) -}}
+{{- $left := subf (divf $bytes 1073741824) $engine -}}
+{{- $taken := gt $engine 0 | ternary (printf ", of which the engine itself takes %d GiB" $engine) "" -}}
+{{- if and $bytes (gt $cached 0.0) (gt $cached $left) -}}
+{{- $most := divf (floor (mulf 10 (divf (subf $left (divf $buffers 1073741824)) $ranks))) 10 -}}
+{{- $lower := gt $most 0.0 | ternary (printf "set it to %v or less, " $most) "" -}}
+{{- printf "\n- cache.l1.sizeGiB: %v for each rank makes %v GiB, too much for the %v of memory that a prefill pod asks for%s; %sraise the memory, or set cache.l1.enabled to false" $l1.sizeGiB $cached $memory $taken $lower -}}
+{{- else if and $bytes $buffers (gt (addf $cached (divf $buffers 1073741824)) $left) -}}
 {{- $beside := gt $cached 0.0 | ternary (printf " and %v GiB of cache.l1" $cached) "" -}}
-{{- printf "\n- kvTransfer.bufferSize: %d for each rank makes %d bytes of host memory (kvTransfer.bufferDevice is cpu)%s, more than the %v of memory that a %s pod asks for; lower it, or raise the memory" (int64 $kv.bufferSize) $buffers $beside $memory .component -}}
+{{- printf "\n- kvTransfer.bufferSize: %d for each rank makes %d bytes of host memory (kvTransfer.bufferDevice is cpu)%s, too much for the %v of memory that a %s pod asks for%s; lower it, or raise the memory" (int64 $kv.bufferSize) $buffers $beside $memory .component $taken -}}
 {{- end -}}
 {{- end -}}
 
@@ -99,7 +110,9 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- end -}}
 {{- else -}}
 {{- $room := mulf $share $gpu -}}
-{{- if gt (addf $room $buffer) (float64 $usable) -}}
+{{- if gt $room (float64 $usable) -}}
+{{- printf "\n- engines.args: %s is %v on %s, but of the %d bytes of a GPU of %s only %d can be used; lower it, such as to %s" $flag $share .component $gpu $types $usable ($left | default "0.9") -}}
+{{- else if gt (addf $room $buffer) (float64 $usable) -}}
 {{- $instead := empty $left | ternary "" (printf ", or set %s=%s" $flag $left) -}}
 {{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s), of which %d can be used; lower it%s" $buffer $share $gpu $types $origin $usable $instead -}}
 {{- end -}}

@@ -71,22 +71,6 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Service accounts that the chart makes; two cannot have one name, and one that it does not make it cannot annotate. */}}
-{{- define "dpd.validate.accounts" -}}
-{{- $made := dict -}}
-{{- range $component := list "engines" "prefill" "decode" "router" -}}
-{{- $account := include "dpd.account" (dict "root" $ "component" $component) | fromJson -}}
-{{- if and $account.own $account.create -}}
-{{- if hasKey $made $account.name -}}
-{{- printf "\n- %s.serviceAccount.name: %q is the account of %s too; set %s.serviceAccount.create to false, or choose another name" $component $account.name (get $made $account.name) $component -}}
-{{- end -}}
-{{- $_ := set $made $account.name $component -}}
-{{- else if and (has $component (list "prefill" "decode")) ((get $.Values $component).serviceAccount | default dict).annotations -}}
-{{- printf "\n- %s.serviceAccount.annotations: not used, since the chart does not make %s; set %s.serviceAccount.create to true for an account of its own" $component $account.name $component -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Names of containers beside the chart's own. */}}
 {{- define "dpd.validate.containers" -}}
 {{- $names := list -}}
