@@ -179,6 +179,7 @@ def test_a_router_reserves_room_before_a_prefiller_asks(stage: Stage) -> None:
         (messages.Reserve(["t"], [8 * CHUNK + 1]), "the prompt needs 9 chunks of KV"),
         (messages.Reserve(["t", "u"], [1]), "tokens must be one for each of transfer_ids"),
         (messages.Reserve([], []), "tokens must be one for each of transfer_ids"),
+        (messages.Reserve(["t", "u"], [5, 0]), "a prompt has 0 tokens"),
     ],
 )
 def test_a_reservation_that_cannot_be_is_refused(

@@ -121,6 +121,8 @@ class Receiver(Generic[K, P]):
     def _reserve(self, message: messages.Reserve) -> messages.FromDecoder:
         if not message.tokens or len(message.tokens) != len(message.transfer_ids):
             return self._refuse("tokens must be one for each of transfer_ids")
+        if min(message.tokens) < 1:
+            return self._refuse(f"a prompt has {min(message.tokens)} tokens")
         chunks = [math.ceil(tokens / self._chunk_size) for tokens in message.tokens]
         result = self._buffer.reserve(message.transfer_ids, chunks)
         if isinstance(result, Denied):

@@ -29,7 +29,7 @@ class Refused(Exception):
 class EngineError(Refused):
     """An engine refused a leg; its own status, headers and body go to the client.
 
-    private: the body repeats what is between router and engines.
+    private: the client is at fault, and the body repeats what is between router and engines.
     """
 
     def __init__(

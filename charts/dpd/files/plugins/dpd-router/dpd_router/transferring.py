@@ -226,7 +226,7 @@ class Transfer:
                 body = await response.read()
             if response.status != 200:
                 headers = answer_headers(response.headers)
-                private = b"kv_transfer_params" in body
+                private = response.status < 500 and b"kv_transfer_params" in body
                 code = "prefill_status"
                 raise EngineError(response.status, body, headers, code=code, private=private)
             return body
