@@ -28,7 +28,7 @@ class Chart:
     """
 
     values: Mapping[str, Any]
-    flags: Mapping[str, Mapping[str, str]]
+    flags: Mapping[str, Mapping[str, Any]]
     environment: Sequence[Mapping[str, str]]
     instances: Mapping[str, Mapping[str, int | None]]
     models: tuple[str, ...]
@@ -52,6 +52,11 @@ class Chart:
     def unknown(self, instance_types: Sequence[str]) -> list[str]:
         """Return those of some instance types that the catalogue does not have."""
         return [name for name in instance_types if name.removeprefix("ml.") not in self.instances]
+
+    def has_memory(self, instance_types: Sequence[str]) -> bool:
+        """Whether the catalogue has the GPU memory of each of some types, and there are some."""
+        nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+        return bool(nodes) and all(node.get("gpuMiB") for node in nodes)
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""

@@ -68,9 +68,9 @@ def _work_out(conversion: Conversion) -> None:
     """Run the parts; later ones look at what earlier ones wrote."""
     given = arguments.read(conversion)
     folders = model.convert(conversion, given)
+    placing.convert(conversion)
     arguments.convert(conversion, given, folders)
     image.convert(conversion)
-    placing.convert(conversion)
     scaling.convert(conversion)
     resources.convert(conversion)
     volumes.convert(conversion)
