@@ -30,7 +30,7 @@
 {{- end -}}
 {{- end -}}
 {{- with get $facts.gpuRoom (include "dpd.args.owned" (dict "name" $group.name "flags" $facts.gpuRoom)) -}}
-{{- if not (regexMatch .pattern (include "dpd.args.given" $group)) -}}
+{{- if not (regexMatch (printf "%s|\\$\\(" .pattern) (include "dpd.args.given" $group)) -}}
 {{- printf "\n- %s: %q is not what vLLM takes; write %s" $key (join " " $group.items) .words -}}
 {{- end -}}
 {{- end -}}

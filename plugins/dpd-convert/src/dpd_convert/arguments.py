@@ -10,7 +10,7 @@ from typing import Any
 from .command import shared_words
 from .conversion import Conversion
 from .flags import Flag, laid_over, last_of_each, meant, split
-from .folders import Folders, mounted_at
+from .folders import Folders, make_writable, mounted_at
 
 SHARED = "worker.args"
 ROLES = {"prefill": "pdSpec.prefillSpec.args", "decode": "pdSpec.decodingSpec.args"}
@@ -139,6 +139,9 @@ def convert(conversion: Conversion, arguments: Arguments, folders: Folders) -> N
     for key, flags in (("engines", arguments.shared), *arguments.roles.items()):
         if flags:
             conversion.set(f"{key}.args", [item for flag in flags for item in flag.items])
+        for flag in flags:
+            if flag.name == "--download-dir" and flag.value.startswith("/"):
+                make_writable(conversion, flag.name, flag.value)
 
 
 def _leave_models(conversion: Conversion, arguments: Arguments) -> None:
