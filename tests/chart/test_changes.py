@@ -148,6 +148,9 @@ def revision(helm: Helm, values: Values) -> str:
         {"decode": {"image": {"tag": "v0.4.4"}}},
         {"engines": {"args": ["--gpu-memory-utilization=0.75", "--kv-cache-dtype=fp8"]}},
         {"engines": {"args": ["--gpu-memory-utilization=0.75", "-q", "fp8"]}},
+        {"engines": {"args": ["--gpu-memory-utilization=0.75", "--chat-template=/a.jinja"]}},
+        {"engines": {"args": ["--gpu-memory-utilization=0.75", "--tokenizer-mode=slow"]}},
+        {"engines": {"args": ["--speculative-config.method=eagle"]}},
         {"kvTransfer": {"chunkSize": 128}},
         {"kvTransfer": {"backend": "UCX"}},
     ],
@@ -159,11 +162,19 @@ def test_the_revision_changes_with_what_both_roles_must_have_alike(
     assert revision(helm4, values) != revision(helm4, {})
 
 
+def test_the_revision_is_the_same_for_what_flags_say_in_other_words(helm4: Helm) -> None:
+    ways: list[list[str]] = [["-q", "fp8"], ["--quantization=fp8"], ["--quantization", "fp8"]]
+    assert len({revision(helm4, {"engines": {"args": way}}) for way in ways}) == 1
+
+
 def test_the_revision_stays_with_everything_else(helm4: Helm) -> None:
+    said = ["--kv-cache-dtype=auto", "--tokenizer-mode", "auto"]  # what is so without being said
+    ngram = '--speculative-config={"method":"ngram","num_speculative_tokens":3}'
     values: Values = {
         "prefill": {"replicas": 3},
+        "decode": {"args": [ngram]},  # shapes no KV
         "router": {"threshold": 100, "image": {"tag": "v0.4.4"}},
-        "engines": {"args": ["--gpu-memory-utilization=0.7", "--max-num-seqs=8"]},
+        "engines": {"args": ["--gpu-memory-utilization=0.7", "--max-num-seqs=8", *said]},
         "model": {
             "servedName": "llama",
             "maxLen": 8192,

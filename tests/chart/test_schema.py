@@ -99,8 +99,14 @@ BAD: list[tuple[str, Any]] = [
     ("engines.env.0", {"name": "A", "valueFrom": {"secretRef": {"name": "s"}}}),
     ("engines.env", {"A": "b"}),
     # Kubernetes takes texts alone, here as in the chart's own containers.
-    ("engines.sidecars.0", {"name": "s", "args": [8080]}),
+    ("engines.sidecars.0", {"name": "s", "image": "i", "args": [8080]}),
     ("prefill.sidecars.0.env.0.value", 1),
+    ("decode.sidecars.0.image", 5),
+    ("router.sidecars.0.imagePullPolicy", "always"),
+    ("engines.initContainers.0.ports.0.containerPort", "80"),
+    ("prefill.initContainers.0.resources.limits.memory", "1Gib"),
+    ("decode.sidecars.0", {"name": "a", "image": "i", "volumeMounts": [{"name": "no-path"}]}),
+    ("router.sidecars.0", {"name": "no-image"}),
     ("decode.initContainers.0.command.0", True),
     ("router.initContainers.0.env.0.value", True),
     ("engines.envFrom.0", {"secretKeyRef": {"name": "s"}}),
@@ -134,10 +140,7 @@ BAD: list[tuple[str, Any]] = [
     ("cache.l1.sizeGiB", 0),
     ("cache.l2.type", "s3"),
     ("placement.sameZone", "yes"),
-    ("placement.zone", "us west"),
-    ("placement.zone", "us-west-2"),
-    ("placement.zone", "usw2-az1"),
-    ("placement.zone", "us-west-2-lax-1"),
+    ("placement.zone", 2),
     ("placement.networkNodeLayer", 5),
     ("placement.placementGroup.label", "two words"),
     ("placement.instanceGroups.0", "two words"),
@@ -179,8 +182,21 @@ GOOD: list[tuple[str, Any]] = [
         "decode.volumes.0",
         {"name": "v", "csi": {"driver": "s3.csi.aws.com", "volumeAttributes": {"a": "b"}}},
     ),
-    ("decode.sidecars.0", {"name": "s", "a field of a later Kubernetes": 1}),
-    ("router.sidecars.0", {"name": "s", "command": ["a"], "args": None, "env": [{"name": "A"}]}),
+    ("decode.sidecars.0", {"name": "s", "image": "i", "a field of a later Kubernetes": 1}),
+    (
+        "router.sidecars.0",
+        {
+            "name": "s",
+            "image": "i",
+            "imagePullPolicy": "Always",
+            "command": ["a"],
+            "args": None,
+            "env": [{"name": "A"}],
+            "ports": [{"containerPort": 80, "protocol": "UDP"}],
+            "resources": {"limits": {"memory": "1Gi"}},
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}],
+        },
+    ),
     ("engines.env.0", {"name": "A", "valueFrom": {"fileKeyRef": {"path": "x"}}}),
     ("engines.env.0", {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
     ("engines.envFrom.0", {"prefix": "A_", "configMapRef": {"name": "c", "optional": True}}),
@@ -370,6 +386,7 @@ def test_every_map_that_lists_its_keys_takes_no_others() -> None:
     assert sorted(passed_through) == sorted(
         [
             "/definitions/containers/items",
+            "/definitions/containers/items/properties/ports/items",
             "/definitions/probe",
             "/definitions/readinessProbe",
             "/definitions/resourceClaims/items",
@@ -424,8 +441,9 @@ def schema_of(key: str) -> Any:
 def test_every_key_that_is_named_to_a_user_exists(path: Path) -> None:
     keys = named_keys(path)
     assert [key for key in sorted(keys) if schema_of(key) is None] == []
-    # The one has no messages but of the others, the other puts the keys together.
-    assert keys or path.name in ("_validate.tpl", "_validate-kubernetes.tpl")
+    # The one has no messages but of the others, the others put the keys together.
+    together = ("_validate-containers.tpl", "_validate-kubernetes.tpl")
+    assert keys or path.name in ("_validate.tpl", *together)
 
 
 def test_a_key_that_does_not_exist_would_be_noticed() -> None:

@@ -357,6 +357,75 @@ engines:
         "chunk keys do not hold the adapter, so KV of one adapter would be read by another",
         "remove it",
     ),
+    "a region for a zone": Wrong(
+        """
+placement:
+  zone: us-west-2
+""",
+        "placement.zone: ",
+        '"us-west-2" ',
+        "is not the name of an availability zone, which nodes have as a label",
+        "write a name such as us-west-2a, not an id (usw2-az1) or a region (us-west-2)",
+    ),
+    "a share of the GPU in percent": Wrong(
+        """
+engines:
+  args: [--gpu-memory-utilization=75%]
+""",
+        "engines.args: ",
+        '"--gpu-memory-utilization=75%" ',
+        "is not what vLLM takes",
+        "write a fraction above 0 and up to 1, such as 0.75",
+    ),
+    "KV heads that do not fall evenly on three GPUs": Wrong(
+        """
+model:
+  name: meta-llama/Llama-3.2-3B-Instruct
+  tensorParallelSize: 3
+instanceTypes: []
+engines:
+  resources:
+    requests: {cpu: "8", memory: 64Gi}
+    limits: {nvidia.com/gpu: 3, vpc.amazonaws.com/efa: 1}
+""",
+        "model.tensorParallelSize: ",
+        "3 ",
+        "neither divides the 8 KV heads of meta-llama/Llama-3.2-3B-Instruct nor is a multiple",
+        "choose one that does or is",
+    ),
+    "a command line of an older vLLM": Wrong(
+        """
+engines:
+  args: [--gpu-memory-utilization=0.75, --disable-log-requests]
+""",
+        "engines.args: ",
+        '"--disable-log-requests" ',
+        "vLLM has it no more, and logs no requests unless --enable-log-requests is given",
+        "remove it",
+    ),
+    "weights to be downloaded to a folder of the image": Wrong(
+        """
+engines:
+  args: [--gpu-memory-utilization=0.75, --download-dir=/models]
+""",
+        "engines.args: ",
+        '--download-dir is "/models"',
+        "lies on no volume that the pod can write to",
+        "mount one there by engines.volumes and engines.volumeMounts, or choose a folder below",
+    ),
+    "a sidecar that mounts what the pod does not have": Wrong(
+        """
+engines:
+  sidecars:
+    - name: logs
+      image: registry.example.com/logs:1
+      volumeMounts: [{name: logs, mountPath: /logs}]
+""",
+        "engines.sidecars: ",
+        "logs mounts logs, ",
+        "the pod has no volume of that name",
+        "add it to engines.volumes",
+    ),
     "a threshold that no prompt reaches": Wrong(
         """
 model:
@@ -459,11 +528,6 @@ REFUSED_BY_THE_SCHEMA: dict[str, tuple[str, list[str], list[str]]] = {
             "(root): Additional property decoder is not allowed",
             "prefill: Additional property replica is not allowed",
         ],
-    ),
-    "a region for a zone": (
-        "placement: {zone: us-west-2}",
-        ["at '/placement/zone': 'us-west-2' does not match pattern"],
-        ["placement.zone: Does not match pattern"],
     ),
     "an unknown way to get weights": (
         "model: {source: {type: gcs}}",

@@ -143,16 +143,39 @@ def test_templates_of_one_role_are_named_and_those_of_both_are_shared(
     template = "--chat-template=/templates/a"
     set_args(spec, ["/opt/ml/model"], [template], [])
     at = "spec.pdSpec.prefillSpec.args"
-    assert convert().reason(at, template) == FLAGS["sharedOnly"]["--chat-template"]
+    assert convert().reason(at, template).endswith("a prompt alike; set it in engines.args")
     set_args(spec, ["/opt/ml/model"], [template], [template])
     converted = convert()
     assert template in converted.values["engines"]["args"]
     helm.render(converted.text)
 
 
+def test_the_chart_works_out_the_room_on_a_gpu_that_it_knows(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    spec["instanceType"] = "ml.g5.2xlarge"
+    spec["worker"]["environmentVariables"] = []
+    for role in ("prefillSpec", "decodingSpec"):
+        spec["pdSpec"][role]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    said = (
+        "no --gpu-memory-utilization, so the chart works it out: vLLM's own 0.9, less what the "
+        "transfer buffer takes of a GPU of ml.g5.2xlarge"
+    )
+    for own, written in ([["--enforce-eager"], ["--enforce-eager"]], [[], []]):
+        set_args(spec, ["--model", "/opt/ml/model", "--max-model-len", "8192"], own, own)
+        converted = convert()
+        assert converted.values["engines"]["args"] == written
+        assert said in converted.notes()
+        rendered = helm.render(converted.text)
+        for role in ("prefill", "decode"):
+            # 8 GiB are 0.358 of 22888 MiB.
+            assert "--gpu-memory-utilization=0.54" in rendered.container(role)["args"]
+
+
 def test_the_charts_room_on_the_gpu_stays_when_the_manifest_says_none(
     convert: Convert, spec: dict[str, Any], helm: Helm
 ) -> None:
+    spec["instanceType"] = "ml.p99.48xlarge"
     set_args(spec, ["/opt/ml/model", "--enforce-eager"])
     converted = convert()
     args = ["--gpu-memory-utilization=0.75", "--enforce-eager"]
@@ -161,6 +184,16 @@ def test_the_charts_room_on_the_gpu_stays_when_the_manifest_says_none(
     set_args(spec, ["/opt/ml/model"])
     assert "args" not in convert().values["engines"]
     helm.render(convert().text)
+
+
+def test_a_folder_to_download_to_can_be_written(
+    convert: Convert, spec: dict[str, Any], helm: Helm
+) -> None:
+    hub = {"modelId": "a/b"}
+    spec["modelSourceConfig"] = {"modelSourceType": "huggingface", "huggingFaceModel": hub}
+    set_args(spec, ["-tp=8", "--download-dir", "/var/weights"])
+    mounts = helm.render(convert().text).container("decode")["volumeMounts"]
+    assert {"name": "download-dir", "mountPath": "/var/weights"} in mounts
 
 
 def test_the_length_that_the_manifest_leaves_to_the_model_is_asked_for(

@@ -135,6 +135,26 @@ def test_a_value_of_another_kind(
     assert refusal() == f"FILE: spec.{path} is {shown}; correct it"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("instanceType", "P5 x", 'spec.instanceType is "P5 x", which instanceTypes does'),
+        ("modelName", "-a", 'spec.modelName is "-a", which model.name does'),
+        ("pdSpec.routingThreshold", -1, "spec.pdSpec.routingThreshold is -1, which router.thre"),
+    ],
+)
+def test_a_value_that_the_chart_would_refuse(
+    refusal: Refusal, spec: dict[str, Any], path: str, value: Any, said: str
+) -> None:
+    *parents, last = path.split(".")
+    place = spec
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    message = refusal()
+    assert message.startswith(f"FILE: {said}") and message.endswith("not take; correct it")
+
+
 def test_a_source_that_the_crd_has_not(refusal: Refusal, spec: dict[str, Any]) -> None:
     spec["modelSourceConfig"]["modelSourceType"] = "gcs"
     assert refusal() == (

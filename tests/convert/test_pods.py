@@ -145,6 +145,8 @@ def test_environment_seed_and_sizes_are_those_of_the_worker_in_both_roles(
         {"name": "LMCACHE_LOG_LEVEL", "value": "DEBUG"},
         {"name": "YES", "value": "y"},
         {"name": "NUMBER", "value": "1e3"},
+        {"name": "THREADS", "value": 8},
+        {"name": "SWITCH", "value": True},
         {"name": "TEMPLATES", "value": "/opt/ml/model/templates:/opt/ml/model2"},
         {"name": "PROMETHEUS_MULTIPROC_DIR", "value": "/tmp/metrics"},
         {"name": "API_KEY", "valueFrom": secret},
@@ -159,6 +161,8 @@ def test_environment_seed_and_sizes_are_those_of_the_worker_in_both_roles(
         assert variables["LMCACHE_LOG_LEVEL"]["value"] == "DEBUG"
         assert variables["YES"]["value"] == "y"
         assert variables["NUMBER"]["value"] == "1e3"
+        assert variables["THREADS"]["value"] == "8"
+        assert variables["SWITCH"]["value"] == "true"
         assert variables["API_KEY"]["valueFrom"] == secret
         assert variables["TEMPLATES"]["value"] == (
             f"{container['args'][0]}/templates:/opt/ml/model2"
@@ -241,6 +245,23 @@ def test_zone_and_placement_group_hold_for_both_roles(
         assert wanted["topology.kubernetes.io/zone"] == ["us-west-2b"]
         assert wanted["dpd/placement-group"] == ["near"]
     assert "need the label dpd/placement-group=near" in converted.notes()
+
+
+@pytest.mark.parametrize("affinity", [True, False])
+def test_a_zone_and_a_group_that_nodes_cannot_have_as_labels_are_named(
+    convert: Convert, spec: dict[str, Any], helm: Helm, affinity: bool
+) -> None:
+    if affinity:
+        spec["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    at = "spec.pdSpec.topologySpec"
+    spec["pdSpec"]["topologySpec"] = {"availabilityZone": "usw2-az1", "placementGroup": "my group"}
+    converted = convert()
+    assert "such as us-west-2a, no id" in converted.reason(f"{at}.availabilityZone", "usw2-az1")
+    reason = converted.reason(f"{at}.placementGroup", "my group")
+    assert reason.startswith("nodes cannot have it as a label")
+    assert "usw2" not in converted.text and "my group" not in converted.text
+    assert "need the label" not in converted.notes()
+    helm.render(converted.text)
 
 
 @pytest.mark.parametrize("same", [True, False])

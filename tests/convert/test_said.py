@@ -50,7 +50,10 @@ def test_of_a_variable_given_twice_the_last_counts_and_the_others_are_said(
     [
         ([variable("PYTHONHASHSEED", "0")], "model.hashSeed (the default)"),
         ([variable("PD_BUFFER_SIZE", "8589934592")], "kvTransfer.bufferSize (the default)"),
-        ([variable("A", "1"), variable("PD_BUFFER_SIZE", "1")], "engines.env, kvTransfer.buff"),
+        (
+            [variable("A", "1"), variable("PD_BUFFER_SIZE", "8388608")],
+            "engines.env, kvTransfer.buff",
+        ),
         ([variable("HF_ENDPOINT", "http://hub")], "engines.env, router.env"),
         (
             [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
@@ -73,8 +76,9 @@ def test_the_environment_became_what_it_holds_and_nothing_else(
 def test_a_seed_that_is_no_number_is_not_said_to_be_the_default(
     convert: Convert, spec: dict[str, Any]
 ) -> None:
-    spec["worker"]["environmentVariables"] = [variable("PYTHONHASHSEED", "random")]
-    assert carried(convert, ENVIRONMENT) == []
+    for seed in ("random", "4294967296"):
+        spec["worker"]["environmentVariables"] = [variable("PYTHONHASHSEED", seed)]
+        assert carried(convert, ENVIRONMENT) == []
 
 
 def test_growing_memory_is_left_out_as_the_chart_refuses_it(

@@ -113,11 +113,35 @@ and so are "--enable-x" and "--no-enable-x". What follows a dot names a part of 
 {{- toJson $config -}}
 {{- end -}}
 
+{{/* The value of a group, as text: what stands behind the flag. */}}
+{{- define "dpd.args.given" -}}
+{{- join " " .items | regexFind "[= ].*" | trimAll "= " -}}
+{{- end -}}
+
 {{/* The value that a role's arguments give a flag, as text; empty when they do not. */}}
 {{- define "dpd.args.value" -}}
 {{- $found := "" -}}
 {{- range (include "dpd.args.merged" .role | fromJson).groups -}}
-{{- if include "dpd.args.owned" (dict "name" .name "flags" (dict $.flag "")) }}{{ $found = join " " .items | regexFind "[= ].*" | trimAll "= " }}{{ end -}}
+{{- if include "dpd.args.owned" (dict "name" .name "flags" (dict $.flag "")) }}{{ $found = include "dpd.args.given" . }}{{ end -}}
 {{- end -}}
 {{- $found -}}
+{{- end -}}
+
+{{/*
+What a role's arguments say of .flags, a map to the values that are the same as not giving them, as JSON {flag: value}: that value when
+they say nothing else, or only what shapes no KV. Of a JSON flag it is the whole and then its parts.
+*/}}
+{{- define "dpd.args.shaping" -}}
+{{- include "dpd.facts" .root -}}
+{{- $out := deepCopy .flags -}}
+{{- range (include "dpd.args.merged" . | fromJson).groups -}}
+{{- $flag := include "dpd.args.owned" (dict "name" .name "flags" $.flags) -}}
+{{- $value := include "dpd.args.given" . -}}
+{{- if and $flag (ne .flag .name) }}{{ $value = printf "%s %s=%s" (get $out $flag) (trimPrefix .name .flag) $value | trim }}{{ end -}}
+{{- if $flag }}{{ $_ := set $out $flag $value }}{{ end -}}
+{{- end -}}
+{{- range $flag, $pattern := .root.facts.flags.agreeAnyway -}}
+{{- if and (hasKey $out $flag) (regexMatch $pattern (get $out $flag)) }}{{ $_ := set $out $flag (get $.flags $flag) }}{{ end -}}
+{{- end -}}
+{{- toJson $out -}}
 {{- end -}}

@@ -47,14 +47,14 @@ an upgrade no decoder reads KV of another model, image or layout. Keys are named
 */}}
 {{- define "dpd.revision" -}}
 {{- include "dpd.facts" . -}}
-{{- $flags := .facts.flags.agree -}}
+{{- $flags := merge (dict) .facts.flags.agree .facts.flags.sharedOnly -}}
 {{- $model := pick .Values.model "name" "tokenizer" "revision" "dtype" "tensorParallelSize" "pipelineParallelSize" "hashSeed" -}}
 {{- $alike := dict "model" $model "files" (include "dpd.model.files" . | fromJson) "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
 {{- range $component := list "prefill" "decode" -}}
 {{- $role := dict "root" $ "component" $component -}}
 {{- $shaping := list -}}
-{{- range (include "dpd.args.merged" $role | fromJson).groups -}}
-{{- if include "dpd.args.owned" (dict "name" .name "flags" $flags) }}{{ $shaping = concat $shaping .items }}{{ end -}}
+{{- range $flag, $value := include "dpd.args.shaping" (merge (dict "flags" $flags) $role) | fromJson -}}
+{{- if ne $value (get $flags $flag) }}{{ $shaping = append $shaping (printf "%s=%s" $flag $value) }}{{ end -}}
 {{- end -}}
 {{- $_ := set $alike $component (dict "image" (include "dpd.image" $role | fromJson).reference "args" $shaping) -}}
 {{- end -}}

@@ -26,7 +26,12 @@
 {{- end -}}
 {{- if not (or (eq $.component "engines") (hasKey $facts.owned $group.name)) -}}
 {{- with include "dpd.args.owned" (dict "name" $group.name "flags" $facts.sharedOnly) -}}
-{{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; %s" $key $item (get $facts.sharedOnly .) -}}
+{{- printf "\n- %s: %q is not for one role, since both must write a prompt alike; set it in engines.args" $key $item -}}
+{{- end -}}
+{{- end -}}
+{{- with get $facts.gpuRoom (include "dpd.args.owned" (dict "name" $group.name "flags" $facts.gpuRoom)) -}}
+{{- if not (regexMatch (printf "%s|\\$\\(" .pattern) (include "dpd.args.given" $group)) -}}
+{{- printf "\n- %s: %q is not what vLLM takes; write %s" $key (join " " $group.items) .words -}}
 {{- end -}}
 {{- end -}}
 {{- if has $.component (list "engines" "decode") -}}
@@ -42,28 +47,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Flags that must be equal on both roles; of a JSON flag, the whole and then its parts. */}}
+{{/* Flags that must be equal on both roles. */}}
 {{- define "dpd.validate.agreement" -}}
 {{- include "dpd.facts" . -}}
-{{- $facts := .facts.flags -}}
-{{- $given := dict "prefill" (deepCopy $facts.agree) "decode" (deepCopy $facts.agree) -}}
-{{- range $component, $values := $given -}}
-{{- range (include "dpd.args.merged" (dict "root" $ "component" $component) | fromJson).groups -}}
-{{- $flag := include "dpd.args.owned" (dict "name" .name "flags" $facts.agree) -}}
-{{- $value := join " " .items | regexFind "[= ].*" | trimAll "= " -}}
-{{- if and $flag (ne .flag .name) }}{{ $value = printf "%s %s=%s" (get $values $flag) (trimPrefix .name .flag) $value | trim }}{{ end -}}
-{{- if $flag }}{{ $_ := set $values $flag $value }}{{ end -}}
-{{- end -}}
-{{- end -}}
-{{- range $flag, $unsaid := $facts.agree -}}
-{{- $prefill := get $given.prefill $flag -}}
-{{- $decode := get $given.decode $flag -}}
-{{- with get $facts.agreeAnyway $flag -}}
-{{- if regexMatch . $prefill }}{{ $prefill = $unsaid }}{{ end -}}
-{{- if regexMatch . $decode }}{{ $decode = $unsaid }}{{ end -}}
-{{- end -}}
-{{- if ne $prefill $decode -}}
-{{- printf "\n- engines.args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in engines.args" $flag $prefill $decode -}}
+{{- $prefill := include "dpd.args.shaping" (dict "root" . "component" "prefill" "flags" .facts.flags.agree) | fromJson -}}
+{{- $decode := include "dpd.args.shaping" (dict "root" . "component" "decode" "flags" .facts.flags.agree) | fromJson -}}
+{{- range $flag, $value := $prefill -}}
+{{- if ne $value (get $decode $flag) -}}
+{{- printf "\n- engines.args: %s is %q on prefill and %q on decode, so one could not read the other's KV; set it once, in engines.args" $flag $value (get $decode $flag) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

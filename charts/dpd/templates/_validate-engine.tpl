@@ -91,6 +91,8 @@
 {{- printf "\n- %s: %s does not divide the %d GPUs of %s, so that some would stand idle; choose 1, 2, 4 or 8, or other instanceTypes" $key $sizes $all (join ", " .root.Values.instanceTypes) -}}
 {{- else if mod (int64 $shape.heads) (int64 $model.tensorParallelSize) -}}
 {{- printf "\n- %s: %v does not divide the %v attention heads of %s, which vLLM shares out evenly over the GPUs; choose one that does" $key $model.tensorParallelSize $shape.heads $model.name -}}
+{{- else if and $shape.kvHeads (not $shape.mla) (mod (int64 $shape.kvHeads) (int64 $model.tensorParallelSize)) (mod (int64 $model.tensorParallelSize) (int64 $shape.kvHeads)) -}}
+{{- printf "\n- %s: %v neither divides the %v KV heads of %s nor is a multiple of them, so that vLLM cannot give each GPU as many; choose one that does or is" $key $model.tensorParallelSize $shape.kvHeads $model.name -}}
 {{- end -}}
 {{- if and (gt (int64 $model.pipelineParallelSize) 1) $shape.mla -}}
 {{- printf "\n- model.pipelineParallelSize: %d, but of a model with MLA (model.shape.mla) the first rank alone sends KV, and layers of later stages would be missing; set it to 1" (int64 $model.pipelineParallelSize) -}}

@@ -9,6 +9,9 @@
 {{- "\n- placement.sameNode: true, but kvTransfer.backend is LIBFABRIC, and EFA is not used within a node; set it to UCX" -}}
 {{- end -}}
 {{- include "dpd.facts" . -}}
+{{- if and $placement.zone (not (regexMatch .facts.names.zone $placement.zone)) -}}
+{{- printf "\n- placement.zone: %q is not the name of an availability zone, which nodes have as a label; write a name such as us-west-2a, not an id (usw2-az1) or a region (us-west-2)" $placement.zone -}}
+{{- end -}}
 {{- $layer := int64 $placement.networkNodeLayer -}}
 {{- range $type := .Values.instanceTypes -}}
 {{- with get $.facts.instances (trimPrefix "ml." $type) -}}

@@ -12,7 +12,7 @@ the key, its value, why it cannot be, and the way out. All problems are shown at
 {{- $at := empty $component | ternary "" (printf "%s." $component) -}}
 {{- $scope := dict "root" $ "component" $component "values" $values "at" $at -}}
 {{- $checks := list "labels" "repository" "env" "args" "volumes" "containers" "devices" "twice" -}}
-{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "amounts" "handlers" "contexts" "strategy" "stopping" "scaling" "budget" "folders") }}{{ end -}}
+{{- if has $component (list "prefill" "decode" "router") }}{{ $checks = concat $checks (list "image" "claims" "amounts" "handlers" "contexts" "strategy" "stopping" "scaling" "budget" "folders" "beside") }}{{ end -}}
 {{- if has $component (list "prefill" "decode") }}{{ $checks = concat $checks (list "resources" "fit" "nodes" "memory" "awake") }}{{ end -}}
 {{- range $checks -}}
 {{- $problems = print $problems (include (printf "dpd.validate.%s" .) $scope) -}}

@@ -20,7 +20,7 @@ Arguments and resources have rules of their own: see _args.tpl and _resources.tp
 {{- define "dpd.facts" -}}
 {{- if not (hasKey . "facts") -}}
 {{- $facts := dict -}}
-{{- range $name := list "flags" "instances" "models" }}{{ $_ := set $facts $name ($.Files.Get (printf "files/%s.yaml" $name) | fromYaml) }}{{ end -}}
+{{- range $name := list "flags" "instances" "models" "names" }}{{ $_ := set $facts $name ($.Files.Get (printf "files/%s.yaml" $name) | fromYaml) }}{{ end -}}
 {{- $_ := set $facts "environment" (.Files.Get "files/environment.yaml" | fromYamlArray) -}}
 {{- $_ := set . "facts" $facts -}}
 {{- end -}}

@@ -10,7 +10,7 @@ from typing import Any
 from .command import shared_words
 from .conversion import Conversion
 from .flags import Flag, laid_over, last_of_each, meant, split
-from .folders import Folders, mounted_at
+from .folders import Folders, make_writable, mounted_at
 
 SHARED = "worker.args"
 ROLES = {"prefill": "pdSpec.prefillSpec.args", "decode": "pdSpec.decodingSpec.args"}
@@ -128,14 +128,20 @@ def convert(conversion: Conversion, arguments: Arguments, folders: Folders) -> N
         flags[:] = [replace(f, values=tuple(map(folders.moved, f.values))) for f in flags]
     _leave_models(conversion, arguments)
     _take_values(conversion, arguments, folders)
-    _leave(conversion, arguments, ("owned", "refused", "secret"))
+    facts = [conversion.chart.flags[fact] for fact in ("owned", "refused", "secret")]
+    _leave(conversion, arguments, {flag: why for fact in facts for flag, why in fact.items()})
     _settle_prefix_caching(conversion, arguments)
     _share(arguments)
-    _leave(conversion, Arguments([], arguments.roles), ("sharedOnly",))
+    alike = "both roles must write a prompt alike; set it in engines.args"
+    shared_only = dict.fromkeys(conversion.chart.flags["sharedOnly"], alike)
+    _leave(conversion, Arguments([], arguments.roles), shared_only)
     _keep_room(conversion, arguments)
     for key, flags in (("engines", arguments.shared), *arguments.roles.items()):
         if flags:
             conversion.set(f"{key}.args", [item for flag in flags for item in flag.items])
+        for flag in flags:
+            if flag.name == "--download-dir" and flag.value.startswith("/"):
+                make_writable(conversion, flag.name, flag.value)
 
 
 def _leave_models(conversion: Conversion, arguments: Arguments) -> None:
@@ -202,9 +208,8 @@ def _write(
     conversion.set(key, value)
 
 
-def _leave(conversion: Conversion, arguments: Arguments, facts: tuple[str, ...]) -> None:
-    """Take out flags that the chart does not take in these places, with its own reasons."""
-    reasons = {flag: why for fact in facts for flag, why in conversion.chart.flags[fact].items()}
+def _leave(conversion: Conversion, arguments: Arguments, reasons: Mapping[str, str]) -> None:
+    """Take out flags that the chart does not take in these places, and say why."""
     for path, flags in arguments.places():
         for flag in list(flags):
             if name := meant(flag.name, reasons):
@@ -235,16 +240,26 @@ def _share(arguments: Arguments) -> None:
 
 
 def _keep_room(conversion: Conversion, arguments: Arguments) -> None:
-    """Keep the chart's flag that leaves room for the buffer, which a list of our own replaces."""
+    """Leave room for the transfer buffer to the chart: what it works out, or its default's flag."""
     facts = conversion.chart.flags["gpuRoom"]
     if all(any(meant(flag.name, facts) for flag in arguments.role(r)) for r in arguments.roles):
         return
+    types = conversion.written("instanceTypes")
     default, _ = split(conversion.chart.values["engines"]["args"], {})
     room = [flag for flag in default if flag.name in facts]
     for flag in room:
-        conversion.note(
-            f"spec.worker.args has no {flag.written}, so the chart's {flag.value} applies: it "
-            "leaves room on the GPU for the transfer buffer. vLLM's own is 0.9"
-        )
-    if arguments.shared:
+        missing = f"spec.worker.args has no {flag.written}, so "
+        if conversion.chart.has_memory(types):
+            conversion.note(
+                f"{missing}the chart works it out: vLLM's own 0.9, less what the transfer buffer "
+                f"takes of a GPU of {', '.join(types)}"
+            )
+        else:
+            conversion.note(
+                f"{missing}the chart's {flag.value} applies: it leaves room on the GPU for the "
+                "transfer buffer. vLLM's own is 0.9"
+            )
+    if conversion.chart.has_memory(types):
+        conversion.set("engines.args", [])
+    elif arguments.shared:
         arguments.shared[:0] = room

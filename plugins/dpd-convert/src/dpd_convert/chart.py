@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,17 @@ class Chart:
         environment: files/environment.yaml, patterns of names and what to do instead.
         instances: files/instances.yaml, what a node of each type has.
         models: Hugging Face ids of the models that the chart has numbers of.
+        names: files/names.yaml, patterns of names that AWS gives.
+        schema: values.schema.json.
     """
 
     values: Mapping[str, Any]
-    flags: Mapping[str, Mapping[str, str]]
+    flags: Mapping[str, Mapping[str, Any]]
     environment: Sequence[Mapping[str, str]]
     instances: Mapping[str, Mapping[str, int | None]]
     models: tuple[str, ...]
+    names: Mapping[str, str]
+    schema: Mapping[str, Any]
 
     def instead_of(self, variable: str, value: str = "") -> str | None:
         """Return what to do instead of setting a variable so, or None when it is free."""
@@ -49,9 +54,33 @@ class Chart:
         )
         return next(fits, {})
 
+    def is_zone(self, text: str) -> bool:
+        """Whether a text is the name of an availability zone."""
+        return re.search(self.names["zone"], text) is not None
+
+    def takes(self, key: str, value: str | int | float) -> bool:
+        """Whether the schema takes a text or a number at a dotted key, or in its list."""
+        place = self.schema
+        for part in key.split("."):
+            place = self._resolved(place.get("properties", {}).get(part, {}))
+        place = self._resolved(place.get("items", place))
+        if isinstance(value, str):
+            fits = re.search(place.get("pattern", ""), value) is not None
+            return fits and len(value) <= place.get("maxLength", len(value))
+        return bool(place.get("minimum", value) <= value <= place.get("maximum", value))
+
+    def _resolved(self, place: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = place.get("$ref", "").rpartition("/")[2]
+        return self.schema["definitions"][name] if name else place
+
     def unknown(self, instance_types: Sequence[str]) -> list[str]:
         """Return those of some instance types that the catalogue does not have."""
         return [name for name in instance_types if name.removeprefix("ml.") not in self.instances]
+
+    def has_memory(self, instance_types: Sequence[str]) -> bool:
+        """Whether the catalogue has the GPU memory of each of some types, and there are some."""
+        nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+        return bool(nodes) and all(node.get("gpuMiB") for node in nodes)
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""
@@ -82,6 +111,8 @@ def read_chart(folder: Path = CHECKOUT) -> Chart:
             environment=read("files/environment.yaml"),
             instances=read("files/instances.yaml"),
             models=tuple(read("files/models.yaml")),
+            names=read("files/names.yaml"),
+            schema=json.loads((folder / "values.schema.json").read_text(encoding="utf-8")),
         )
     except FileNotFoundError as error:
         raise ConvertError(

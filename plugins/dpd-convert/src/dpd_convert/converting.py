@@ -56,6 +56,7 @@ def convert(manifest: Manifest, chart: Chart) -> Conversion:
         if manifest.get(needed) is None:
             conversion.required(needed)
     _work_out(conversion)
+    _refuse(conversion)
     if manifest.others:
         conversion.note(
             f"{manifest.source} also has {', '.join(manifest.others)}, which the chart does not "
@@ -64,13 +65,28 @@ def convert(manifest: Manifest, chart: Chart) -> Conversion:
     return conversion
 
 
+def _refuse(conversion: Conversion) -> None:
+    """Refuse what the chart's schema would refuse, such as a name with a space."""
+    for path, keys in conversion.carried:
+        value = conversion.get(path.removeprefix("spec."))
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            continue
+        for key in keys:
+            written = conversion.written(key)
+            if written in (value, [value]) and not conversion.chart.takes(key, value):
+                raise ConvertError(
+                    f"{conversion.manifest.source}: {path} is {json.dumps(value)}, which {key} "
+                    "does not take; correct it"
+                )
+
+
 def _work_out(conversion: Conversion) -> None:
     """Run the parts; later ones look at what earlier ones wrote."""
     given = arguments.read(conversion)
     folders = model.convert(conversion, given)
+    placing.convert(conversion)
     arguments.convert(conversion, given, folders)
     image.convert(conversion)
-    placing.convert(conversion)
     scaling.convert(conversion)
     resources.convert(conversion)
     volumes.convert(conversion)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Mapping
 from typing import Any
 
 from .conversion import Conversion
-from .folders import Folders
+from .folders import Folders, make_writable
 from .shapes import a_map
 
 _PATH = "worker.environmentVariables"
@@ -24,8 +23,6 @@ _VALUES: Mapping[str, str] = {
 _ROUTERS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT")
 # Names of folders that programs write to.
 _FOLDER = re.compile(r"(_HOME|_CACHE|_CACHE_ROOT|_CACHE_DIR|_MULTIPROC_DIR)$")
-# Folders in which the chart's containers can write; the rest of their file system is read-only.
-_WRITABLE = ("/home/dpd", "/tmp", "/dev/shm")
 
 
 def convert(conversion: Conversion, folders: Folders) -> None:
@@ -58,18 +55,21 @@ def _counting(conversion: Conversion) -> dict[str, Mapping[str, Any]]:
 
 
 def _moved(variable: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
-    if isinstance(variable.get("value"), str):
-        return {**variable, "value": folders.moved(variable["value"])}
+    value = variable.get("value")
+    if isinstance(value, str):
+        return {**variable, "value": folders.moved(value)}
+    if isinstance(value, (int, float)):  # Kubernetes takes texts alone; YAML writes true so
+        return {**variable, "value": str(value).lower() if isinstance(value, bool) else str(value)}
     return dict(variable)
 
 
 def _write_value(conversion: Conversion, variable: Mapping[str, Any], key: str) -> list[str]:
     """Write a variable that is a value here; return its key."""
     text = str(variable.get("value"))
-    if text.isdecimal():
+    if text.isdecimal() and conversion.chart.takes(key, int(text)):
         conversion.set(key, int(text))
         return [key]
-    conversion.leave(_PATH, variable, f"no whole number; set {key}, in digits")
+    conversion.leave(_PATH, variable, f"no whole number that {key} takes; set it, in digits")
     return []
 
 
@@ -89,20 +89,5 @@ def _write(conversion: Conversion, variable: dict[str, Any]) -> list[str]:
         conversion.set(key, [variable])
     folder = variable.get("value")
     if isinstance(folder, str) and _FOLDER.search(variable["name"]) and folder.startswith("/"):
-        _make_writable(conversion, variable["name"], folder)
+        make_writable(conversion, variable["name"], folder)
     return keys
-
-
-def _make_writable(conversion: Conversion, name: str, folder: str) -> None:
-    """Mount a folder where the manifest's containers could write, and the chart's could not."""
-    mounted = [mount["mountPath"] for mount in conversion.written("engines.volumeMounts") or []]
-    if _within(folder, (*_WRITABLE, *mounted)):
-        return
-    volume = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    conversion.set("engines.volumes", [{"name": volume, "emptyDir": {}}])
-    conversion.set("engines.volumeMounts", [{"name": volume, "mountPath": folder}])
-
-
-def _within(folder: str, places: Iterable[str]) -> bool:
-    path = PurePosixPath(folder)
-    return any(path.is_relative_to(place) for place in places)

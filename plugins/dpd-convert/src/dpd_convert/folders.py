@@ -1,13 +1,17 @@
-"""Where the manifest and the chart mount the model."""
+"""Where the manifest and the chart mount the model, and folders that programs write to."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from .conversion import Conversion
 
 DEFAULT = "/opt/ml/model"
+# Folders in which the chart's containers can write; the rest of their file system is read-only.
+_WRITABLE = ("/home/dpd", "/tmp", "/dev/shm")
 
 
 def mounted_at(conversion: Conversion) -> str:
@@ -33,3 +37,18 @@ class Folders:
         if not self.new:
             return text
         return re.sub(rf"(?<![\w/.]){re.escape(self.old)}(?![\w.-])", lambda _: self.new, text)
+
+
+def make_writable(conversion: Conversion, name: str, folder: str) -> None:
+    """Mount a folder where the manifest's containers could write, and the chart's could not."""
+    mounted = [mount["mountPath"] for mount in conversion.written("engines.volumeMounts") or []]
+    if _within(folder, (*_WRITABLE, *mounted)):
+        return
+    volume = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    conversion.set("engines.volumes", [{"name": volume, "emptyDir": {}}])
+    conversion.set("engines.volumeMounts", [{"name": volume, "mountPath": folder}])
+
+
+def _within(folder: str, places: Iterable[str]) -> bool:
+    path = PurePosixPath(folder)
+    return any(path.is_relative_to(place) for place in places)

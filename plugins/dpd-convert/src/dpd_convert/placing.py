@@ -13,8 +13,8 @@ def convert(conversion: Conversion) -> None:
         conversion.set("instanceTypes", [kind])
     elif not conversion.texts("instanceTypes"):
         conversion.set("instanceTypes", [])
-    zone = conversion.get("pdSpec.topologySpec.availabilityZone")
-    group = conversion.get("pdSpec.topologySpec.placementGroup")
+    zone = _zone(conversion)
+    group = _group(conversion)
     label = conversion.written("placement.placementGroup.label")
     if affinity := conversion.get("nodeAffinity"):
         conversion.set("engines.affinity.nodeAffinity", affinity)
@@ -42,3 +42,25 @@ def convert(conversion: Conversion) -> None:
             f"router.threshold, {conversion.written('router.threshold')}, counts tokens, where "
             "HyperPod counted characters / 4; texts differ in how many that is"
         )
+
+
+def _zone(conversion: Conversion) -> str | None:
+    """Return the zone of the manifest, when nodes can have it as a label."""
+    at = "pdSpec.topologySpec.availabilityZone"
+    zone: str | None = conversion.get(at)
+    if not zone or conversion.chart.is_zone(zone):
+        return zone
+    reason = "not the name of a zone, which nodes have as a label; set placement.zone to a name"
+    conversion.leave(at, zone, f"{reason} such as us-west-2a, no id (usw2-az1) and no region")
+    return None
+
+
+def _group(conversion: Conversion) -> str | None:
+    """Return the placement group of the manifest, when nodes can have it as a label."""
+    at = "pdSpec.topologySpec.placementGroup"
+    group: str | None = conversion.get(at)
+    if not group or conversion.chart.takes("placement.placementGroup.name", group):
+        return group
+    reason = "nodes cannot have it as a label; give them another one that can be, and set"
+    conversion.leave(at, group, f"{reason} placement.placementGroup.name to that")
+    return None
