@@ -121,9 +121,9 @@ def test_selectors_never_change(helm4: Helm, ranks: int) -> None:
 # ---- The revision, by which a router pairs engines ----
 
 
-def revision(helm: Helm, values: Values) -> str:
+def revision(helm: Helm, values: Values, chart: Path = CHART) -> str:
     """The revision of a release, equal on both roles and of 12 hex digits."""
-    manifests = helm.render(values)
+    manifests = helm.render(values, chart=chart)
     found = {manifests.env(role)["DPD_REVISION"] or "" for role in ("prefill", "decode")}
     (only,) = found
     assert re.fullmatch("[0-9a-f]{12}", only)
@@ -160,6 +160,15 @@ def test_the_revision_changes_with_what_both_roles_must_have_alike(
     helm4: Helm, values: Values
 ) -> None:
     assert revision(helm4, values) != revision(helm4, {})
+
+
+@pytest.mark.parametrize(("module", "changes"), [("messages.py", True), ("__init__.py", False)])
+def test_the_revision_changes_with_what_engines_say_to_each_other(
+    helm4: Helm, chart_copy: Callable[..., Path], module: str, changes: bool
+) -> None:
+    file = f"files/plugins/dpd-vllm/dpd_vllm/{module}"
+    changed = chart_copy(file, '"""', '"""Changed. ')
+    assert (revision(helm4, {}, chart=changed) != revision(helm4, {})) is changes
 
 
 def test_the_revision_is_the_same_for_what_flags_say_in_other_words(helm4: Helm) -> None:

@@ -43,13 +43,15 @@
 
 {{/*
 What prefill and decode must have alike, as 12 hex digits. A router pairs only engines of one revision, so that in the middle of
-an upgrade no decoder reads KV of another model, image or layout. Keys are named one by one: a new one elsewhere restarts no engine.
+an upgrade no decoder reads KV of another model, image or layout, or hears another plugin's messages. Keys are named one by one: a new
+one elsewhere restarts no engine.
 */}}
 {{- define "dpd.revision" -}}
 {{- include "dpd.facts" . -}}
 {{- $flags := merge (dict) .facts.flags.agree .facts.flags.sharedOnly -}}
 {{- $model := pick .Values.model "name" "tokenizer" "revision" "dtype" "tensorParallelSize" "pipelineParallelSize" "hashSeed" -}}
 {{- $alike := dict "model" $model "files" (include "dpd.model.files" . | fromJson) "kv" (pick .Values.kvTransfer "backend" "chunkSize") -}}
+{{- $_ := set $alike "messages" (.Files.Get "files/plugins/dpd-vllm/dpd_vllm/messages.py" | sha256sum) -}}
 {{- range $component := list "prefill" "decode" -}}
 {{- $role := dict "root" $ "component" $component -}}
 {{- $shaping := list -}}
