@@ -146,6 +146,15 @@ def test_an_id_that_names_no_router_is_told(transfer: str) -> None:
     assert str(told.value) == f"transfer id {transfer!r} is not of the form host:port/unique"
 
 
+def test_a_transfer_id_names_the_start_of_its_router() -> None:
+    one, other = (LMCachePD("[fd00::7]:7500", Receiver((7300,), (7400,))) for _ in range(2))
+    ids = [one.new_transfer_id(), one.new_transfer_id(), other.new_transfer_id()]
+    starts = [messages.router_start(each) for each in ids]
+    assert {address for address, _ in starts} == {"[fd00::7]:7500"}
+    assert starts[0] == starts[1] != starts[2] and all(start for _, start in starts)
+    assert messages.router_start("10.0.0.7:7500/unique") == ("10.0.0.7:7500", "")
+
+
 def facts(**changed: Any) -> dict[str, str]:
     usual: dict[str, Any] = {
         "model": "m",

@@ -190,6 +190,22 @@ def test_a_reservation_that_cannot_be_is_refused(
     assert str(answer["reason"]).startswith(reason)
 
 
+def test_a_router_that_came_back_frees_what_its_killed_process_had_under_way(stage: Stage) -> None:
+    decoders = stage.ranks(HOST, HOST)
+    sender = stage.sender(rank=1, ranks=2)
+    killed, other, old = ("h:1/aa-1", "h:2/aa-1", "h:1/unique")
+    for decoder in decoders:
+        for name, key in ((killed, "a"), (other, "b"), (old, "c")):
+            answer = decoder.buffer.allocate(name, [key], [CHUNK], 1)
+            assert decoder.buffer.landed(answer.ticket)
+        assert decoder.buffer.usage().wanted == 3
+    stage.tell(decoders[0], messages.Reserve(["h:1/bb-1"], [1]))
+    for decoder in decoders:
+        until(lambda decoder=decoder: decoder.buffer.usage().wanted == 2)  # type: ignore[misc]
+    send(sender, killed, addresses(decoders), "d")  # by a prefiller that has not heard of it
+    assert decoders[1].holds("abcd") == ["garbage", "garbage", "garbage", None]
+
+
 def test_a_failed_handshake_leaves_no_pages_behind(stage: Stage) -> None:
     decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
 

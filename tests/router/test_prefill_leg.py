@@ -36,7 +36,9 @@ async def test_the_prefill_leg_names_the_decoder_that_gets_the_request(stage: St
     body, _ = await send(stage, "/v1/completions", json.dumps(LONG).encode())
     spec = body["kv_transfer_params"].pop("disagg_spec")
     transfer_id = spec.pop("req_id")
-    assert re.fullmatch(rf"127\.0\.0\.1:{stage.notify_port}/[0-9a-f]{{32}}", transfer_id)
+    assert re.fullmatch(
+        rf"127\.0\.0\.1:{stage.notify_port}/[0-9a-f]{{8}}-[0-9a-f]{{32}}", transfer_id
+    )
     assert spec == {
         "receiver_host": "127.0.0.1",
         "receiver_init_port": [7300, 7301],

@@ -78,11 +78,15 @@ class LMCachePD:
 
     def __init__(self, reply_to: str, receiver: Receiver) -> None:
         self._reply_to = reply_to
+        self._start = uuid.uuid4().hex[:8]
         self._receiver = receiver
 
     def new_transfer_id(self) -> str:
-        """Return an id that no other transfer of any router has."""
-        return f"{self._reply_to}/{uuid.uuid4().hex}"
+        """Return an id that no other transfer of any router has.
+
+        A decoder sees by it which of two processes at one address made it.
+        """
+        return f"{self._reply_to}/{self._start}-{uuid.uuid4().hex}"
 
     def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
         """Return the body fields that make a prefiller push its KV to a decoder."""

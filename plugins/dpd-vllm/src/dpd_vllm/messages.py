@@ -151,3 +151,13 @@ def router_address(transfer_id: str) -> str:
     if not (slash and unique and colon and host and port.isdigit()):
         raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/unique")
     return address
+
+
+def router_start(transfer_id: str) -> tuple[str, str]:
+    """Return the router of a transfer id and which of its starts made it (`host:port/start-…`).
+
+    The start is empty if the id names none.
+    """
+    address, _, unique = transfer_id.rpartition("/")
+    start, dash, _ = unique.partition("-")
+    return address, start if dash else ""

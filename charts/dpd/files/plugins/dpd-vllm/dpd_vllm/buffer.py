@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from dpd_vllm.messages import Then
+from dpd_vllm.messages import Then, router_start
 
 K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
@@ -241,6 +241,13 @@ class ReceiveBuffer(Generic[K, P]):
         with self._lock:
             self._forget(transfer_id)
             self._deny(transfer_id)
+
+    def of_earlier_starts(self, transfer_id: str) -> list[str]:
+        """Return the transfers of the same router's earlier processes, which nobody waits for."""
+        router, start = router_start(transfer_id)
+        with self._lock:
+            theirs = ((i, *router_start(i)) for i in self._transfers)
+            return [i for i, of, at in theirs if of == router and start and at and at != start]
 
     def contains(self, key: K) -> bool:
         """Tell whether a chunk has landed."""

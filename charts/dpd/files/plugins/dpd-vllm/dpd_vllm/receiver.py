@@ -123,6 +123,9 @@ class Receiver(Generic[K, P]):
             return self._refuse("tokens must be one for each of transfer_ids")
         if min(message.tokens) < 1:
             return self._refuse(f"a prompt has {min(message.tokens)} tokens")
+        # A router that was killed can't release what it had under way; one at its address shows it.
+        if gone := self._buffer.of_earlier_starts(message.transfer_ids[0]):
+            self._release(messages.Release(gone))
         chunks = [math.ceil(tokens / self._chunk_size) for tokens in message.tokens]
         result = self._buffer.reserve(message.transfer_ids, chunks)
         if isinstance(result, Denied):
