@@ -85,6 +85,8 @@ PROOFS: dict[tuple[str, str], list[str]] = {
     ],
     ("Router", "it is killed"): [
         "engine/test_transfer.py::test_an_aborted_request_gives_its_pages_up_and_sends_no_notice",
+        "engine/test_transfer.py::"
+        "test_a_router_that_came_back_frees_what_its_killed_process_had_under_way",
         "engine/test_buffer.py::"
         "test_landed_chunks_that_nobody_fetches_are_freed_after_the_pull_timeout",
     ],
