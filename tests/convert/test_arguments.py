@@ -74,15 +74,18 @@ def test_flags_that_the_chart_does_not_take_are_values_or_named_with_its_own_rea
         "--pipeline-parallel-size": ("pipelineParallelSize", 2),
     }
     sizes = ["--tensor-parallel-size=4", "--pipeline-parallel-size=2"]
-    for flag, reason in FLAGS[fact].items():
-        value = values.get(flag, ("", "x"))[1]
+    left = {flag: reason for flag, reason in FLAGS[fact].items() if flag not in values}
+    set_args(spec, ["/opt/ml/model", *sizes, *(f"{flag}=x" for flag in left)])
+    converted = convert()
+    for flag in left.keys() - {"--model", "--revision"}:
+        assert converted.reason("spec.worker.args", f"{flag}=x") == left[flag]
+    helm.render(converted.text)
+    for flag in FLAGS[fact].keys() & values.keys():
+        key, value = values[flag]
         others = [size for size in sizes if not size.startswith(flag)]
         set_args(spec, ["/opt/ml/model", *others, flag, str(value)])
         converted = convert()
-        if flag in values:
-            assert converted.values["model"][values[flag][0]] == value
-        elif flag not in ("--model", "--revision"):
-            assert converted.reason("spec.worker.args", f"{flag}=x") == reason
+        assert converted.values["model"][key] == value
         helm.render(converted.text)
 
 

@@ -83,4 +83,4 @@ async def test_the_same_id_at_once_long_and_short_serves_both(stage: Stage) -> N
     transfers = {leg.body["kv_transfer_params"]["disagg_spec"]["req_id"] for leg in legs}
     engine_ids = {leg.headers["X-Request-Id"] for leg in legs}
     assert len(transfers) == len(engine_ids) == 2
-    assert all(re.fullmatch("same-[0-9a-f]{32}", engine_id) for engine_id in engine_ids)
+    assert all(re.fullmatch("same-[0-9a-f]{8}-[0-9a-f]{32}", engine_id) for engine_id in engine_ids)
