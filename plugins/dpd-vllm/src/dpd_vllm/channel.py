@@ -1,4 +1,4 @@
-"""Writes into a decoder's memory over NIXL, each with a time limit."""
+"""NIXL between engines: handshakes, and writes into a decoder's memory, each with a time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
-from lmcache.logging import init_logger
 
 from dpd_vllm.sender import DecoderLost, TransferError
 
@@ -18,14 +17,13 @@ _LOOK = 200  # milliseconds between looks at whether to stop
 # NIXL's metadata has some kilobytes, and descriptors of 24 bytes a page.
 _MAX_HANDSHAKE_BYTES = 256 * 1024**2
 
-logger = init_logger(__name__)
-
 
 def serve_handshakes(
     socket: zmq.Socket[bytes],
     address: str,
     answer: Callable[[bytes], bytes],
     running: Callable[[], bool],
+    log: Callable[[str], None],
 ) -> None:
     """Answer prefillers that make a NIXL handshake, until `running` is false.
 
@@ -36,6 +34,7 @@ def serve_handshakes(
         address: `host:port` to bind.
         answer: LMCache's answer to a message.
         running: asked between messages.
+        log: told of messages that `answer` raises on.
     """
     with socket:
         socket.setsockopt(zmq.LINGER, 0)
@@ -48,7 +47,7 @@ def serve_handshakes(
             try:
                 reply = answer(message)
             except Exception as error:  # a REP socket must answer, or it never hears again
-                logger.error("NIXL handshake refused: %r", error)
+                log(f"NIXL handshake refused: {error!r}")
                 reply = b""
             socket.send(reply)
 

@@ -104,9 +104,12 @@ def _keep_revisions_apart() -> None:
 def _answer_every_handshake() -> None:
     # LMCache's `_init_loop` leaves a message that it can't handle without an answer, and can't
     # read another one then. Not needed when it answers in its `except`.
+    from lmcache.logging import init_logger
     from lmcache.v1.transfer_channel.nixl_channel import NixlChannel, NixlMsg, SideMsg
 
     from dpd_vllm.channel import serve_handshakes
+
+    logger = init_logger("dpd_vllm.channel")
 
     def init_loop(self: Any) -> None:
         def answer(message: bytes) -> bytes:
@@ -114,7 +117,7 @@ def _answer_every_handshake() -> None:
             return msgspec.msgpack.encode(self._handle_init_msg(request))
 
         socket = self.zmq_context.socket(zmq.REP)
-        serve_handshakes(socket, self.peer_init_url, answer, lambda: self.running)
+        serve_handshakes(socket, self.peer_init_url, answer, lambda: self.running, logger.error)
 
     NixlChannel._init_loop = init_loop
 
