@@ -230,6 +230,19 @@ JUNK = st.one_of(
 )
 
 
+@pytest.mark.parametrize("url", ["[", "redis://host:port"])
+def test_an_address_that_is_none_is_said(url: str) -> None:
+    place = ("spec", "kvCacheSpec", "l2CacheSpec", "l2CacheLocalUrl")
+    told = []
+    for manifest in FILLED.values():
+        try:
+            convert(Manifest("filled.yaml", with_changed(manifest, place, url)), CHART)
+        except ConvertError as error:
+            told.append(str(error))
+    assert told
+    assert all("l2CacheLocalUrl is no URL (" in each for each in told)
+
+
 @given(data=st.data(), choice=st.sampled_from(list(CHOICES)), value=JUNK)
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_wrong_it_is_said_in_words(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .conversion import Conversion
+from .errors import ConvertError
 
 _SPEC = "kvCacheSpec.l2CacheSpec"
 _REDIS_PORT = 6379
@@ -43,7 +44,7 @@ def convert(conversion: Conversion) -> None:
         )
         conversion.leave("kvCacheSpec.enableL1Cache", first, reason)
     conversion.set("cache.l1.enabled", True)
-    parts = urlsplit(url if "//" in url else f"redis://{url}")
+    parts = _split(url if "//" in url else f"redis://{url}")
     plain = parts.scheme == "redis" and not (parts.path.strip("/") or parts.query)
     if plain and parts.hostname and not (parts.username or parts.password):
         conversion.set("cache.l2.address", f"{parts.hostname}:{parts.port or _REDIS_PORT}")
@@ -58,7 +59,23 @@ def convert(conversion: Conversion) -> None:
     )
 
 
+def _split(url: str) -> SplitResult:
+    """Return the parts of a URL.
+
+    Raises:
+        ConvertError: it is none. The URL is not repeated, for it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises on what is no port
+    except ValueError as error:
+        raise ConvertError(
+            f"spec.{_SPEC}.l2CacheLocalUrl is no URL ({error}); write it as redis://host:port"
+        ) from None
+    return parts
+
+
 def _shown(text: str) -> str:
     """Return a URL without its password."""
-    password = urlsplit(text).password
+    password = _split(text).password
     return text.replace(f":{password}@", ":***@") if password else text
