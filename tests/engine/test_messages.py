@@ -107,7 +107,7 @@ def test_the_stub_of_the_routers_tests_answers_as_the_decoder_does() -> None:
     [
         messages.Allocate("t", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
         messages.Landed("boot", 3),
-        messages.Allocate("t", {}, ["a"], 1, [], 17, "float", 1, again=True),
+        messages.Allocate("t", {}, ["a"], 1, [], 17, "float", 1, again=True, boot_id="boot"),
         messages.Abandon("t"),
         messages.Abandon("t", unwritten=True),
     ],

@@ -74,6 +74,18 @@ def test_a_restarted_decoder_is_asked_anew_and_its_rank_found_on_another_host(
     assert again[2].holds("a") == ["A"]
 
 
+def test_a_decoder_restarted_on_its_hosts_gets_what_is_sent_next(stage: Stage) -> None:
+    """The new rank answers at the old one's place, before anybody asked the first rank anew."""
+    ranks = stage.ranks(*HOSTS)
+    sender = stage.sender(rank=2, ranks=4)
+    to = addresses(ranks)
+    assert transfer(stage, sender, to, "one", "a") == ended(stage, "one", 2)
+    again = stage.ranks_restarted(ranks)
+    assert transfer(stage, sender, to, "two", "b") == ended(stage, "two", 2)
+    assert again[2].holds("b") == ["B"]
+    assert again[2].buffer.usage().expected == 0
+
+
 def test_kv_does_not_go_to_another_decoder_that_got_the_old_host(stage: Stage) -> None:
     ranks = stage.ranks(*HOSTS)
     sender = stage.sender(rank=2, ranks=4)
@@ -84,6 +96,7 @@ def test_kv_does_not_go_to_another_decoder_that_got_the_old_host(stage: Stage) -
     assert transfer(stage, sender, to, "two", "b") == ended(stage, "two", 2)
     assert again[2].holds("b") == ["B"]
     assert stranger.holds("b") == [None]
+    assert stranger.buffer.usage().free == 8
 
 
 def test_a_rank_that_is_not_the_one_of_this_decoder_fails_the_transfer(stage: Stage) -> None:

@@ -144,6 +144,8 @@ class Receiver(Generic[K, P]):
                 socket.send_multipart([b"", messages.encode(message)], zmq.DONTWAIT)
 
     def _allocate(self, message: messages.Allocate) -> messages.FromDecoder:
+        if message.boot_id not in ("", self.boot_id):
+            return self._refuse("another process of the decoder is meant")
         if differs := difference(message.fingerprint, self._fingerprint):
             return self._refuse(differs)
         if not 0 < message.last_chunk_tokens <= self._chunk_size:

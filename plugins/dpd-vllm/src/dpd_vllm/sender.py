@@ -189,7 +189,8 @@ class Sender:
             progress.chunks_sent += len(keys)
         except TransferError as error:
             place = self._place(receivers, progress.decoder)
-            self._fail(transfer_id, progress, error, f"{place}: {error}")
+            wanted = not isinstance(error, NotWanted)
+            self._fail(transfer_id, progress, f"{place}: {error}", wanted)
 
     def finish(self, transfer_id: str, total_chunks: int) -> None:
         """Tell the router that a transfer is complete; its last chunk was handed to `send`."""
@@ -197,12 +198,13 @@ class Sender:
         if progress.failed:
             return
         if progress.chunks_sent < total_chunks:
-            error = TransferError(
+            self._fail(
+                transfer_id,
+                progress,
                 f"LMCache gave only {progress.chunks_sent} of {total_chunks} chunks to send: its "
                 "transfer buffer was full (raise kvTransfer.bufferSize), or its log says what "
-                "failed"
+                "failed",
             )
-            self._fail(transfer_id, progress, error, str(error))
             return
         self._notify(messages.Notice(transfer_id, self._rank, self._ranks))
 
@@ -212,12 +214,12 @@ class Sender:
         if progress is not None:
             self._give_up(progress, transfer_id)
 
-    def _fail(self, transfer_id: str, progress: _Progress, error: TransferError, text: str) -> None:
+    def _fail(self, transfer_id: str, progress: _Progress, error: str, wanted: bool = True) -> None:
         progress.failed = True
-        level = logging.INFO if isinstance(error, NotWanted) else logging.ERROR
-        self._logger.log(level, "KV transfer %s ends: %s", transfer_id, text)
+        level = logging.ERROR if wanted else logging.INFO
+        self._logger.log(level, "KV transfer %s ends: %s", transfer_id, error)
         self._give_up(progress, transfer_id)
-        self._notify(messages.Notice(transfer_id, self._rank, self._ranks, text))
+        self._notify(messages.Notice(transfer_id, self._rank, self._ranks, error))
 
     def _send_chunks(
         self,
@@ -282,10 +284,10 @@ class Sender:
         self, progress: _Progress, receivers: Receivers, request: messages.Allocate
     ) -> tuple[Decoder, messages.FromDecoder]:
         decoder = progress.decoder = self._find(receivers)
+        request = msgspec.structs.replace(request, boot_id=decoder.boot_id)
         answer = self._call(decoder, request)
         self._tell(decoder)
         if decoder.boot_id and answer.boot_id != decoder.boot_id:
-            self._give_up(progress, request.transfer_id)
             raise DecoderLost(f"rank {self._rank} is not the one that the first rank knows")
         return decoder, answer
 

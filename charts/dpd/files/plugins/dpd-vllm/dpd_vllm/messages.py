@@ -32,6 +32,7 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     dtype: str
     fmt: int
     again: bool = False  # an earlier answer was not heard, so nothing is written by it
+    boot_id: str = ""  # of the process that is meant, if that is known
 
 
 class Allocated(msgspec.Struct, tag=True, frozen=True):
