@@ -240,7 +240,8 @@ prefill:
 """,
         "prefill.replicas: ",
         "0,",
-        "the router is ready only while a prefill engine answers, so without one it serves nothing",
+        "the router gets ready only when a prefill engine answers, so without one it serves "
+        "nothing",
         "set it to 1 or more, router.mode to never, or router.engines.prefill",
     ),
     "a smaller router": Wrong(

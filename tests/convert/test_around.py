@@ -185,7 +185,7 @@ def test_a_role_that_may_have_no_engines_beside_one_that_has_keeps_one(
     assert manifests.one("ScaledObject", f"-{role}")["spec"]["minReplicaCount"] == 1
     assert manifests.one("ScaledObject", f"-{other}")["spec"]["minReplicaCount"] == 2
     path = f"spec.pdSpec.autoScalingSpec.{field[role]}.minReplicaCount"
-    assert converted.reason(path, "0").startswith("1 was taken: the router is ready only while")
+    assert converted.reason(path, "0").startswith("1 was taken: the router gets ready only when")
 
 
 @pytest.mark.parametrize(

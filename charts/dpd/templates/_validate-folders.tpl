@@ -22,25 +22,29 @@
 
 {{/* Variables and the argument that name folders of caches, once all values are merged. */}}
 {{- define "dpd.validate.folders" -}}
-{{- include "dpd.facts" .root -}}
+{{- $env := (include "dpd.env" (merge (dict "own" list) .) | fromJson).items -}}
+{{- $own := dict -}}
+{{- range .values.env }}{{ $_ := set $own .name "" }}{{ end -}}
 {{- $folders := list -}}
-{{- range $variable := (include "dpd.env" (merge (dict "own" list) .) | fromJson).items -}}
-{{- $fact := dict -}}
-{{- range $.root.facts.environment }}{{ if regexMatch .pattern $variable.name }}{{ $fact = $fact | default . }}{{ end }}{{ end -}}
-{{- with $fact.folder -}}
-{{- $at := include "dpd.validate.envAt" (merge (dict "name" $variable.name) $) -}}
+{{- range $variable := $env -}}
+{{- with (include "dpd.validate.variable" (dict "root" $.root "variable" $variable) | fromJson).folder -}}
+{{- $at := include "dpd.validate.at" (dict "component" $.component "at" $.at "values" $own "key" $variable.name) -}}
 {{- $folders = append $folders (dict "at" $at "list" "env" "name" $variable.name "folder" (toString $variable.value) "holds" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if ne .component "router" -}}
 {{- $flag := "--download-dir" -}}
-{{- $at := include "dpd.validate.argAt" (merge (dict "flag" $flag) .) -}}
+{{- range (include "dpd.args.groups" (dict "root" .root "args" .values.args) | fromJson).groups -}}
+{{- if include "dpd.args.owned" (dict "name" .name "flags" (dict $flag "")) }}{{ $_ := set $own $flag "" }}{{ end -}}
+{{- end -}}
+{{- $at := include "dpd.validate.at" (dict "component" .component "at" .at "values" $own "key" $flag) -}}
 {{- $folder := include "dpd.args.value" (dict "role" . "flag" $flag) -}}
 {{- $folders = append $folders (dict "at" $at "list" "args" "name" $flag "folder" $folder "holds" "weights") -}}
 {{- end -}}
-{{- $mounts := append (include "dpd.volumeMounts" . | fromYamlArray) (dict "mountPath" "/dev/shm") -}}
+{{- $about := dict "scope" . "offline" (include "dpd.validate.offline" $env) -}}
+{{- $_ := set $about "mounts" (append (include "dpd.volumeMounts" . | fromYamlArray) (dict "mountPath" "/dev/shm")) -}}
 {{- range $folders -}}
-{{- if and (hasPrefix "/" .folder) (not (contains "$(" .folder)) }}{{ include "dpd.validate.folder" (merge . (dict "scope" $ "mounts" $mounts)) }}{{ end -}}
+{{- if and (hasPrefix "/" .folder) (not (contains "$(" .folder)) }}{{ include "dpd.validate.folder" (merge . $about) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
@@ -53,32 +57,16 @@
 {{- $weights := eq .holds "weights" -}}
 {{- if and $cache $weights (ne ($mount.name | default "") "model") -}}
 {{- printf "\n- %s%s: %s is %q, so that the weights would not be in model.source.huggingFace.cacheHostPath, which is at /home/dpd/hf; remove one of them" .at .list .name .folder -}}
-{{- else if and $readOnly (not (and $weights (include "dpd.validate.offline" .scope))) (or (not $mount) $mount.readOnly) -}}
+{{- else if and $readOnly (not (and $weights .offline)) (or (not $mount) $mount.readOnly) -}}
 {{- printf "\n- %s%s: %s is %q, which lies on no volume that the pod can write to, and the container's own file system is read-only; mount one there by %svolumes and %svolumeMounts, or choose a folder below /home/dpd" .at .list .name .folder .at .at -}}
 {{- end -}}
 {{- end -}}
 
-{{/* "yes" when a component's pods fetch nothing from Hugging Face: its library takes these words for true. What another object says is not known. */}}
+{{/* "yes" when pods of this environment fetch nothing from Hugging Face: its library takes these words for true. What another object says is not known. */}}
 {{- define "dpd.validate.offline" -}}
 {{- $offline := "" -}}
-{{- range (include "dpd.env" (merge (dict "own" list) .) | fromJson).items -}}
+{{- range . -}}
 {{- if eq .name "HF_HUB_OFFLINE" }}{{ $offline = or (hasKey . "valueFrom") (has (toString .value | upper) (list "1" "ON" "YES" "TRUE")) | ternary "yes" "" }}{{ end -}}
 {{- end -}}
 {{- $offline -}}
-{{- end -}}
-
-{{/* Where the variable .name of a component is said: by itself, or by engines. */}}
-{{- define "dpd.validate.envAt" -}}
-{{- $at := ternary "engines." .at (has .component (list "prefill" "decode")) -}}
-{{- range .values.env }}{{ if eq .name $.name }}{{ $at = $.at }}{{ end }}{{ end -}}
-{{- $at -}}
-{{- end -}}
-
-{{/* Where the argument .flag of a role is said: by itself, or by engines. */}}
-{{- define "dpd.validate.argAt" -}}
-{{- $at := "engines." -}}
-{{- range (include "dpd.args.groups" (dict "root" .root "args" .values.args) | fromJson).groups -}}
-{{- if include "dpd.args.owned" (dict "name" .name "flags" (dict $.flag "")) }}{{ $at = $.at }}{{ end -}}
-{{- end -}}
-{{- $at -}}
 {{- end -}}

@@ -27,15 +27,21 @@
 {{- end }}{{ end -}}
 {{- end -}}
 
-{{- define "dpd.validate.env" -}}
+{{/* The line of files/environment.yaml that a variable fits, as JSON; empty if it fits none. */}}
+{{- define "dpd.validate.variable" -}}
 {{- include "dpd.facts" .root -}}
-{{- $owned := .root.facts.environment -}}
+{{- $variable := .variable -}}
+{{- $fact := dict -}}
+{{- range .root.facts.environment -}}
+{{- if and (regexMatch .pattern $variable.name) (regexMatch (.values | default "") (toString $variable.value)) }}{{ $fact = $fact | default . }}{{ end -}}
+{{- end -}}
+{{- toJson $fact -}}
+{{- end -}}
+
+{{- define "dpd.validate.env" -}}
 {{- $seen := list -}}
 {{- range $variable := .values.env -}}
-{{- $fact := dict -}}
-{{- range $owned -}}
-{{- if and (regexMatch .pattern $variable.name) (regexMatch (.values | default "") ($variable.value | default "")) }}{{ $fact = $fact | default . }}{{ end -}}
-{{- end -}}
+{{- $fact := include "dpd.validate.variable" (dict "root" $.root "variable" $variable) | fromJson -}}
 {{- with $fact.instead }}{{ printf "\n- %senv: %s is not for setting; %s" $.at $variable.name . }}{{ end -}}
 {{- if and $fact.secret $variable.value -}}
 {{- printf "\n- %senv: %s is a secret in plain text, which everybody reads who may read the values; %s" $.at $variable.name $fact.secret -}}

@@ -84,7 +84,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A router is ready only while engines of both roles answer that it needs. A release with no engines at all sleeps on purpose. */}}
+{{/* A router gets ready only when engines of both roles answer that it needs. A release with no engines at all sleeps on purpose. */}}
 {{- define "dpd.validate.awake" -}}
 {{- $router := .root.Values.router -}}
 {{- $fewest := dict -}}
@@ -97,7 +97,7 @@
 {{- $key := printf "%sreplicas" .at -}}
 {{- if include "dpd.autoscaled" . }}{{ $key = printf "%sautoscaling.minReplicas" (include "dpd.validate.at" (merge (dict "key" "autoscaling") .)) }}{{ end -}}
 {{- $other := eq .component "prefill" | ternary "router.mode to never, " "" -}}
-{{- printf "\n- %s: 0, but the router is ready only while a %s engine answers, so without one it serves nothing; set it to 1 or more, %sor router.engines.%s to engines of elsewhere" $key .component $other .component -}}
+{{- printf "\n- %s: 0, but the router gets ready only when a %s engine answers, so without one it serves nothing; set it to 1 or more, %sor router.engines.%s to engines of elsewhere" $key .component $other .component -}}
 {{- end -}}
 {{- end -}}
 

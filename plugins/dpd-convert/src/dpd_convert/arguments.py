@@ -245,11 +245,12 @@ def _keep_room(conversion: Conversion, arguments: Arguments) -> None:
     if all(any(meant(flag.name, facts) for flag in arguments.role(r)) for r in arguments.roles):
         return
     types = conversion.written("instanceTypes")
+    known = conversion.chart.has_memory(types)
     default, _ = split(conversion.chart.values["engines"]["args"], {})
     room = [flag for flag in default if flag.name in facts]
     for flag in room:
         missing = f"spec.worker.args has no {flag.written}, so "
-        if conversion.chart.has_memory(types):
+        if known:
             conversion.note(
                 f"{missing}the chart works it out: vLLM's own 0.9, less what the transfer buffer "
                 f"takes of a GPU of {', '.join(types)}"
@@ -259,7 +260,7 @@ def _keep_room(conversion: Conversion, arguments: Arguments) -> None:
                 f"{missing}the chart's {flag.value} applies: it leaves room on the GPU for the "
                 "transfer buffer. vLLM's own is 0.9"
             )
-    if conversion.chart.has_memory(types):
+    if known:
         conversion.set("engines.args", [])
     elif arguments.shared:
         arguments.shared[:0] = room

@@ -73,18 +73,22 @@ class Chart:
         name = place.get("$ref", "").rpartition("/")[2]
         return self.schema["definitions"][name] if name else place
 
+    def _nodes(self, instance_types: Sequence[str]) -> list[Mapping[str, int | None]]:
+        return [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+
     def unknown(self, instance_types: Sequence[str]) -> list[str]:
         """Return those of some instance types that the catalogue does not have."""
-        return [name for name in instance_types if name.removeprefix("ml.") not in self.instances]
+        nodes = zip(instance_types, self._nodes(instance_types), strict=True)
+        return [name for name, node in nodes if not node]
 
     def has_memory(self, instance_types: Sequence[str]) -> bool:
         """Whether the catalogue has the GPU memory of each of some types, and there are some."""
-        nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+        nodes = self._nodes(instance_types)
         return bool(nodes) and all(node.get("gpuMiB") for node in nodes)
 
     def node(self, instance_types: Sequence[str]) -> dict[str, int]:
         """Return what a node has, by the catalogue's names, as far as all types agree on it."""
-        nodes = [self.instances.get(name.removeprefix("ml."), {}) for name in instance_types]
+        nodes = self._nodes(instance_types)
         if not nodes:
             return {}
         return {

@@ -32,7 +32,7 @@ def _keep_one_of_each_role(conversion: Conversion, places: Mapping[str, str]) ->
     none = [key for key in roles if conversion.written(f"{key}.minReplicas") == 0]
     if len(none) == 1:
         conversion.set(f"{none[0]}.minReplicas", 1)
-        reason = "1 was taken: the router is ready only while engines of both roles answer"
+        reason = "1 was taken: the router gets ready only when engines of both roles answer"
         conversion.leave(f"{places[none[0]]}.minReplicaCount", 0, reason)
 
 
