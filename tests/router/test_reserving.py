@@ -8,13 +8,9 @@ import time
 import pytest
 from aiohttp import web
 from tests.router.conftest import HOST, Stage
+from tests.router.test_errors import refusal
 
 LONG = {"model": "tiny", "prompt": [1] * 40, "max_tokens": 3}
-
-
-async def refusal(stage: Stage) -> tuple[int, str]:
-    async with stage.post("/v1/completions", LONG) as response:
-        return response.status, (await response.json())["error"]["message"]
 
 
 async def test_room_is_asked_for_by_transfer_before_a_prefiller_computes(stage: Stage) -> None:
@@ -104,7 +100,7 @@ async def test_no_room_in_time_is_a_503_that_says_what_to_do(stage: Stage) -> No
     router = await stage.router(roomSeconds=0.5)
     stage.receivers[HOST].room = 0
     began = time.monotonic()
-    assert await refusal(stage) == (
+    assert await refusal(stage, LONG) == (
         503,
         f"No room in the receive buffer of decoder {HOST}:{stage.alloc_port} for 0.5 s: raise "
         "kvTransfer.bufferSize, add decoders, or send the request again later.",
@@ -121,7 +117,7 @@ async def test_a_prompt_for_which_there_never_is_room_is_a_503_with_the_reason(
 ) -> None:
     await stage.router()
     stage.receivers[HOST].refuses = "the prompt needs 9 chunks"
-    assert await refusal(stage) == (
+    assert await refusal(stage, LONG) == (
         503,
         f"The KV transfer failed: the prompt needs 9 chunks (decoder {HOST}:{stage.alloc_port}).",
     )
@@ -132,7 +128,7 @@ async def test_a_decoder_whose_kv_port_is_silent_is_a_503_and_short_prompts_go_o
 ) -> None:
     await stage.router(connectSeconds=0.3)
     stage.receivers[HOST].silent = True
-    assert await refusal(stage) == (
+    assert await refusal(stage, LONG) == (
         503,
         f"The KV transfer failed: no answer in 0.3 s (decoder {HOST}:{stage.alloc_port}).",
     )
@@ -146,6 +142,6 @@ async def test_an_answer_that_is_none_is_a_503(
 ) -> None:
     await stage.router()
     monkeypatch.setattr("tests.router.engine_answers.Answers.reserved", lambda count: answer)
-    status, message = await refusal(stage)
+    status, message = await refusal(stage, LONG)
     assert status == 503
     assert message.startswith("The KV transfer failed: ")

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from .asking import NoAnswer, ask
+from .asking import NoAnswer, line
 from .engines import Engine
 from .lmcache import LMCachePD
 
@@ -79,7 +79,8 @@ class Releases:
         """Return why a decoder did not answer; an empty text if it did."""
         message = self._protocol.release(transfer_ids)
         try:
-            await ask(address, message, seconds=self._answer_seconds)
+            with line(address, self._answer_seconds) as decoder:
+                await decoder.ask(message)
         except NoAnswer as failure:
             return str(failure)
         return ""

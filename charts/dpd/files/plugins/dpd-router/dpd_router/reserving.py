@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from .answers import Refused
-from .asking import NoAnswer, ask
+from .asking import Line, NoAnswer, line
 from .engines import Engine
 from .lmcache import LMCachePD
 from .metrics import Metrics
@@ -67,9 +67,12 @@ class Rooms:
         try:
             with self._metrics.room_seconds.time():
                 async with asyncio.timeout(self._limit), turn:
-                    while not (granted := await self._ask(address, question, len(transfer_ids))):
-                        await asyncio.sleep(PAUSE_SECONDS)
-                    return granted
+                    with line(address, self._answer_seconds) as asked:
+                        return await self._granted(asked, question, len(transfer_ids))
+        except (NoAnswer, ValueError) as error:
+            raise Refused(
+                503, f"The KV transfer failed: {error} (decoder {address}).", code="transfer_failed"
+            ) from None
         except TimeoutError:
             raise Refused(
                 503,
@@ -78,11 +81,9 @@ class Rooms:
                 code="no_room",
             ) from None
 
-    async def _ask(self, address: str, question: bytes, prompts: int) -> int:
-        try:
-            answer = await ask(address, question, seconds=self._answer_seconds)
-            return self._protocol.read_reserved(answer, prompts)
-        except (NoAnswer, ValueError) as error:
-            raise Refused(
-                503, f"The KV transfer failed: {error} (decoder {address}).", code="transfer_failed"
-            ) from None
+    async def _granted(self, asked: Line, question: bytes, prompts: int) -> int:
+        while True:
+            answer = await asked.ask(question)
+            if granted := self._protocol.read_reserved(answer, prompts):
+                return granted
+            await asyncio.sleep(PAUSE_SECONDS)
