@@ -105,11 +105,11 @@ def test_the_stub_of_the_routers_tests_answers_as_the_decoder_does() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        messages.Allocate("t", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
+        messages.Allocate("t", "p", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
         messages.Landed("boot", 3),
-        messages.Allocate("t", {}, ["a"], 1, [], 17, "float", 1, again=True, boot_id="boot"),
-        messages.Abandon("t"),
-        messages.Abandon("t", unwritten=True),
+        messages.Allocate("t", "p", {}, ["a"], 1, [], 17, "float", 1, again=True, boot_id="boot"),
+        messages.Abandon("t", "p"),
+        messages.Abandon("t", "p", unwritten=True),
     ],
 )
 def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDecoder) -> None:

@@ -146,7 +146,7 @@ def test_a_buffer_that_stays_full_fails_one_transfer_and_not_the_sender(stage: S
         two,
         f"{HOST}: no room in the receive buffer for 0.1 s (2 pages needed, 0 of 2 free)",
     )
-    decoder.buffer.abandon(one)
+    stage.release(decoder, one)
     send(sender, three, decoder.address, "xy")
     sender.finish(three, 2)
     assert stage.router.notice() == notice_of(three)
@@ -196,7 +196,7 @@ def test_a_router_that_came_back_frees_what_its_killed_process_had_under_way(sta
     killed, other, old = ("h:1/aa-1", "h:2/aa-1", "h:1/unique")
     for decoder in decoders:
         for name, key in ((killed, "a"), (other, "b"), (old, "c")):
-            answer = decoder.buffer.allocate(name, [key], [CHUNK], 1)
+            answer = decoder.buffer.allocate(name, "p", [key], [CHUNK], 1)
             assert decoder.buffer.landed(answer.ticket)
         assert decoder.buffer.usage().wanted == 3
     stage.tell(decoders[0], messages.Reserve(["h:1/bb-1"], [1]))
@@ -307,6 +307,24 @@ def test_a_write_under_way_when_its_request_is_released_leaves_nothing_wanted(
     assert decoder.holds("ab") == ["A", "B"]
 
 
+def test_a_prompt_taken_over_while_its_first_prefiller_writes_is_right(stage: Stage) -> None:
+    decoder, transfer = stage.decoder(), stage.router.transfer("t")
+    first, second = stage.sender(), stage.sender()
+
+    def take_over() -> None:
+        stage.wire.before_write = lambda: None
+        send(second, transfer, decoder.address, "abc")
+
+    stage.wire.before_write = take_over
+    send(first, transfer, decoder.address, "ab", total=3)
+    first.abandon(transfer)  # its request has left: that of the second is still wanted
+    second.finish(transfer, 3)
+    assert stage.router.notice() == notice_of(transfer)
+    assert decoder.holds("abc") == ["A", "B", "C"]
+    usage = decoder.buffer.usage()
+    assert (usage.expected, usage.wanted) == (0, 3)
+
+
 def test_a_prompt_larger_than_the_buffer_fails_at_once(stage: Stage) -> None:
     decoder, sender, transfer = stage.decoder(pages=4), stage.sender(), stage.router.transfer("t")
     started = time.monotonic()
@@ -389,7 +407,7 @@ def test_a_ticket_of_the_decoders_earlier_process_lands_nothing(stage: Stage) ->
     def restart() -> None:
         again = stage.restarted(decoder)
         # Another prefiller's first ticket has the same number, and its write is under way.
-        again.buffer.allocate("other", ["a", "b"], [CHUNK, CHUNK], 2)
+        again.buffer.allocate("other", "p", ["a", "b"], [CHUNK, CHUNK], 2)
 
     stage.wire.before_write = restart
     send(sender, transfer, decoder.address, "ab")
@@ -480,7 +498,7 @@ def test_a_transfer_id_that_names_no_router_harms_nothing(stage: Stage, name: st
     assert stage.router.silent()
 
 
-ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK, "float", 1)
+ALLOCATE = messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK, "float", 1)
 
 
 @pytest.mark.parametrize(
@@ -493,13 +511,15 @@ ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK
         (messages.encode({"type": "Allocate", "transfer_id": 7}), "not understood"),
         (messages.encode(messages.Done("boot")), "not understood"),
         (messages.encode(messages.Landed("another process", 1)), "restarted"),
-        (messages.encode(messages.Allocate("t", {}, ["a"], 1, [], 1, "", 1)), "not given"),
+        (messages.encode(messages.Allocate("t", "p", {}, ["a"], 1, [], 1, "", 1)), "not given"),
         (
-            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], CHUNK + 1, "", 1)),
+            messages.encode(
+                messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [], CHUNK + 1, "", 1)
+            ),
             "the last chunk has 257 tokens, a chunk holds 1 to 256",
         ),
         (
-            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], 0, "", 1)),
+            messages.encode(messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [], 0, "", 1)),
             "the last chunk has 0 tokens, a chunk holds 1 to 256",
         ),
     ],

@@ -38,6 +38,8 @@ PROOFS: dict[tuple[str, str], list[str]] = {
     ("Prefiller", "while it computes or sends"): [
         "router/test_deaths.py::test_a_prompt_whose_prefiller_dies_is_taken_over_by_the_next",
         "router/test_deaths.py::test_a_prompt_whose_last_prefiller_dies_is_a_503",
+        "router/test_deaths.py::test_a_prompt_whose_prefiller_breaks_new_connections_is_taken_over",
+        "router/test_deaths.py::test_a_prompt_that_ends_two_prefillers_does_not_reach_a_third",
         "router/test_errors.py::test_a_prefiller_that_breaks_the_connection_is_a_502",
         "router/test_releases.py::test_a_transfer_that_did_not_land_is_released",
         "engine/test_buffer.py::test_a_released_transfer_frees_what_landed_and_gets_nothing_more",

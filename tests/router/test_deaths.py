@@ -26,11 +26,16 @@ def doom(engine: StubEngine, *, answers: bool = False) -> None:
             await site.stop()
         if answers:
             return await engine.answer_well(request, seen)
-        assert request.transport is not None
-        request.transport.abort()
-        return web.Response()
+        return await hang_up(request, seen)
 
     engine.does.handle = die
+
+
+async def hang_up(request: web.Request, seen: Any) -> web.Response:
+    """Break the connection without an answer, and go on listening."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
 
 
 async def ask(stage: Stage, body: dict[str, Any]) -> tuple[int, str]:
@@ -47,6 +52,44 @@ async def test_a_prompt_whose_prefiller_dies_is_taken_over_by_the_next(stage: St
     for _ in range(3):
         assert await ask(stage, LONG) == (200, "")
     assert [len(prefiller.seen) for prefiller in stage.prefillers] == [1, 3]
+
+
+async def test_a_prompt_whose_prefiller_breaks_new_connections_is_taken_over(stage: Stage) -> None:
+    await stage.engines(prefill=1, decode=0)
+    await stage.router()
+    breaking, well = stage.prefillers
+    breaking.does.handle = hang_up
+    for _ in range(3):
+        assert await ask(stage, LONG) == (200, "")
+    assert len(well.seen) == 3
+
+
+async def test_a_prompt_that_ends_two_prefillers_does_not_reach_a_third(stage: Stage) -> None:
+    await stage.engines(prefill=2, decode=0)
+    await stage.router()
+    for prefiller in stage.prefillers:
+        prefiller.does.handle = hang_up
+    status, message = await ask(stage, LONG)
+    lost = [prefiller for prefiller in stage.prefillers if prefiller.seen]
+    assert (status, len(lost)) == (502, 2)
+    assert message.partition(" broke the connection: ")[0] in [
+        f"The prefiller: {prefiller.url}" for prefiller in lost
+    ]
+
+
+async def test_a_prompt_that_ends_two_prefillers_for_good_does_not_reach_a_third(
+    stage: Stage,
+) -> None:
+    await stage.engines(prefill=2, decode=0)
+    await stage.router()
+    for prefiller in stage.prefillers:
+        doom(prefiller)
+    status, message = await ask(stage, LONG)
+    lost = [prefiller for prefiller in stage.prefillers if prefiller.seen]
+    assert (status, len(lost)) == (502, 2)
+    assert message.partition(": Cannot connect")[0] in [
+        f"The prefiller: cannot connect to {prefiller.url}" for prefiller in lost
+    ]
 
 
 async def test_a_prompt_whose_last_prefiller_dies_is_a_503(stage: Stage) -> None:

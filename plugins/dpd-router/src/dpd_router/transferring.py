@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 # Legs of one request that run at once; each holds a body of up to the request's size.
 LEGS_AT_ONCE = 8
+# Prefillers that a prompt may be lost with before it is given up: it may be what ends them.
+LOST_PREFILLERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,12 @@ class Transfer:
         request_id: str,
         waiting: asyncio.Future[None],
     ) -> Engine:
-        """Send the leg to a prefiller of the decoder's revision; a dead one is passed over."""
+        """Send the leg to a prefiller of the decoder's revision; one that is lost has a successor.
+
+        The lost one may still be at work: its KV is the same, and lands in pages of its own.
+        """
         tried: set[str] = set()
+        lost = 0
         while True:
             answering = [e for e in self._prefillers.usable if e.url not in tried]
             candidates = of_a_revision(answering, [decoder])
@@ -196,12 +202,15 @@ class Transfer:
             try:
                 with engine.serving(), self._metrics.at_engine("prefill", leg.tokens):
                     await self._post(engine, outgoing, leg, waiting)
-            except ConnectFailed as error:
-                engine.seen_dead()
-                _log.warning("%s %s", request_id, error)
-                continue
             except UpstreamError as error:
-                raise Refused(502, f"The prefiller: {error}.", code="prefill_broke") from None
+                lost += error.sent
+                refused = isinstance(error, ConnectFailed)
+                if refused:
+                    engine.seen_dead()
+                if lost == LOST_PREFILLERS or not (refused or len(candidates) > 1):
+                    raise Refused(502, f"The prefiller: {error}.", code="prefill_broke") from None
+                _log.warning("%s The prefiller: %s", request_id, error)
+                continue
             return engine
 
     async def _post(

@@ -44,11 +44,18 @@ _NOT_FORWARDED = HOP_BY_HOP | {"host", "content-length", "content-encoding", "ex
 
 
 class UpstreamError(Exception):
-    """An engine gave no usable answer."""
+    """An engine gave no usable answer.
+
+    sent: whether it may have got the request nevertheless.
+    """
+
+    sent = True
 
 
 class ConnectFailed(UpstreamError):
-    """No connection could be opened: the engine has seen nothing of the request."""
+    """No connection could be opened."""
+
+    sent = False
 
 
 class UpstreamTimeout(UpstreamError):
@@ -148,7 +155,11 @@ class Upstream:
                 raise
             self._metrics.retries.inc()
             _log.info("trying again on a new connection: %s", error)
-            response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
+            try:
+                response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
+            except ConnectFailed as gone:
+                gone.sent = True
+                raise
         try:
             yield response
         except BaseException:

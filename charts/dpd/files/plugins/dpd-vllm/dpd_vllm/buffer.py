@@ -4,6 +4,10 @@ A page is *expected* from its allocation until its bytes have landed. Only then 
 visible to the scheduler. A landed page is *wanted* by each transfer that counts on it, until a
 request fetches it or the transfer is released; after that it is *cached*: still visible (a later
 prompt with the same prefix need not send it again) and the first to go when room is needed.
+
+A transfer may have several senders, one after the other: a prompt whose prefiller was lost is
+computed by the next one, and the first may still be at work. What a sender says of itself, that it
+writes nothing or gives up, holds for its own pages alone.
 """
 
 from __future__ import annotations
@@ -82,6 +86,7 @@ class _Landed(Generic[P]):
 @dataclass
 class _Ticket(Generic[K, P]):
     transfer_id: str
+    sender: str
     expected: list[tuple[K, P]]
     deadline: float
 
@@ -90,6 +95,7 @@ class _Ticket(Generic[K, P]):
 class _Transfer:
     reserved: int  # pages promised for chunks that are not computed yet
     deadline: float
+    sender: str = ""  # who asked for pages last
 
 
 class ReceiveBuffer(Generic[K, P]):
@@ -115,7 +121,8 @@ class ReceiveBuffer(Generic[K, P]):
         self._landed: OrderedDict[K, _Landed[P]] = OrderedDict()  # least recently used first
         self._tickets: dict[int, _Ticket[K, P]] = {}
         self._transfers: dict[str, _Transfer] = {}
-        self._released: OrderedDict[str, float] = OrderedDict()  # until when, oldest first
+        # Until when, oldest first: transfers (of no sender), and what one sender has given up.
+        self._denied: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._numbers = itertools.count(1)
 
     def reserve(self, transfer_ids: Sequence[str], chunks: Sequence[int]) -> int | Denied:
@@ -137,7 +144,7 @@ class ReceiveBuffer(Generic[K, P]):
             room = self._room() - sum(t.reserved for t in self._transfers.values())
             deadline = self._clock() + self._pull_timeout
             for count, (transfer_id, needed) in enumerate(zip(transfer_ids, chunks, strict=True)):
-                if needed > room or transfer_id in self._released:
+                if needed > room or (transfer_id, "") in self._denied:
                     return count
                 room -= needed
                 self._transfers[transfer_id] = _Transfer(needed, deadline)
@@ -146,6 +153,7 @@ class ReceiveBuffer(Generic[K, P]):
     def allocate(
         self,
         transfer_id: str,
+        sender: str,
         keys: Sequence[K],
         tokens: Sequence[int],
         remaining_chunks: int,
@@ -158,17 +166,21 @@ class ReceiveBuffer(Generic[K, P]):
 
         Args:
             transfer_id: unique to one prompt on its way to this decoder.
+            sender: unique to the process that asks.
             keys: chunk keys in prompt order.
             tokens: tokens of each chunk.
             remaining_chunks: chunks still to come in this transfer, `keys` included.
-            again: the answer to an earlier call was not heard, so nobody writes to its pages.
+            again: the answer to an earlier call was not heard, so this sender does not write to
+                its pages.
         """
         with self._lock:
             self._expire()
-            if transfer_id in self._released:
+            if (transfer_id, "") in self._denied:
                 return Denied("the router has given this request up", "stop")
+            if (transfer_id, sender) in self._denied:
+                return Denied("this prefiller has given this transfer up", "stop")
             if again:
-                self._drop_tickets(transfer_id)
+                self._drop_tickets(transfer_id, sender)
             remaining = max(remaining_chunks, len(keys))
             if most := self._never(remaining):
                 return most
@@ -185,7 +197,7 @@ class ReceiveBuffer(Generic[K, P]):
                     "ask_again",
                 )
             deadline = self._clock() + self._pull_timeout
-            self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline)
+            self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline, sender)
             for i in already:
                 self._landed[keys[i]].wanted_by[transfer_id] = None
                 self._landed.move_to_end(keys[i])
@@ -193,7 +205,7 @@ class ReceiveBuffer(Generic[K, P]):
             self._make_room(len(missing))
             expected = [(keys[i], self._pool.take(tokens[i])) for i in missing]
             ticket = next(self._numbers)
-            self._tickets[ticket] = _Ticket(transfer_id, expected, deadline)
+            self._tickets[ticket] = _Ticket(transfer_id, sender, expected, deadline)
             return Granted(ticket, already, [page for _, page in expected])
 
     def landed(self, ticket: int) -> bool:
@@ -220,17 +232,19 @@ class ReceiveBuffer(Generic[K, P]):
                 self._landed.move_to_end(key)
             return True
 
-    def abandon(self, transfer_id: str, unwritten: bool = False) -> None:
-        """Forget a transfer that its prefiller gives up.
+    def abandon(self, transfer_id: str, sender: str, unwritten: bool = False) -> None:
+        """Forget a transfer that its sender gives up, unless another one has taken it over.
 
         Expected pages stay until their time-out, for a write may be under way; with `unwritten`
-        there is none, and what the prefiller asked for before and was not heard of is denied.
+        there is none, and what the sender asked for before and was not heard of is denied.
         """
         with self._lock:
-            self._forget(transfer_id)
+            transfer = self._transfers.get(transfer_id)
+            if transfer is not None and transfer.sender in ("", sender):
+                self._forget(transfer_id)
             if unwritten:
-                self._drop_tickets(transfer_id)
-                self._deny(transfer_id)
+                self._drop_tickets(transfer_id, sender)
+                self._deny(transfer_id, sender)
 
     def release(self, transfer_id: str) -> None:
         """Forget a transfer for good, since its request has ended.
@@ -240,7 +254,7 @@ class ReceiveBuffer(Generic[K, P]):
         """
         with self._lock:
             self._forget(transfer_id)
-            self._deny(transfer_id)
+            self._deny(transfer_id, "")
 
     def of_earlier_starts(self, transfer_id: str) -> list[str]:
         """Return the transfers of the same router's earlier processes, which nobody waits for."""
@@ -309,12 +323,15 @@ class ReceiveBuffer(Generic[K, P]):
             1 for key, entry in self._landed.items() if key not in but and self._idle(entry)
         )
 
-    def _deny(self, transfer_id: str) -> None:
-        self._released[transfer_id] = self._clock() + self._pull_timeout
-        self._released.move_to_end(transfer_id)
+    def _deny(self, transfer_id: str, sender: str) -> None:
+        self._denied[transfer_id, sender] = self._clock() + self._pull_timeout
+        self._denied.move_to_end((transfer_id, sender))
 
-    def _drop_tickets(self, transfer_id: str) -> None:
-        self._give_back([n for n, t in self._tickets.items() if t.transfer_id == transfer_id])
+    def _drop_tickets(self, transfer_id: str, sender: str) -> None:
+        theirs = (transfer_id, sender)
+        self._give_back(
+            [n for n, t in self._tickets.items() if (t.transfer_id, t.sender) == theirs]
+        )
 
     def _give_back(self, tickets: Sequence[int]) -> None:
         for ticket in tickets:
@@ -334,8 +351,8 @@ class ReceiveBuffer(Generic[K, P]):
 
     def _expire(self) -> None:
         now = self._clock()
-        while self._released and next(iter(self._released.values())) <= now:
-            self._released.popitem(last=False)
+        while self._denied and next(iter(self._denied.values())) <= now:
+            self._denied.popitem(last=False)
         for transfer_id in [i for i, t in self._transfers.items() if t.deadline <= now]:
             self._forget(transfer_id)
         self._give_back([n for n, t in self._tickets.items() if t.deadline <= now])

@@ -24,6 +24,7 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     """Ask for a page for each chunk of KV that is about to be written."""
 
     transfer_id: str
+    sender: str  # the prefiller's process: another may take its prompt over, under the same id
     fingerprint: dict[str, str]  # what both engines must agree on, see fingerprint.py
     keys: list[str]  # LMCache's chunk keys, in prompt order
     remaining_chunks: int  # chunks of this prompt still to come, these included
@@ -31,7 +32,7 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     last_chunk_tokens: int  # tokens in the last of `keys`
     dtype: str
     fmt: int
-    again: bool = False  # an earlier answer was not heard, so nothing is written by it
+    again: bool = False  # an earlier answer was not heard, so this sender writes nothing by it
     boot_id: str = ""  # of the process that is meant, if that is known
 
 
@@ -60,10 +61,11 @@ class Landed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Abandon(msgspec.Struct, tag=True, frozen=True):
-    """The prefiller won't complete this transfer."""
+    """This sender won't complete this transfer."""
 
     transfer_id: str
-    unwritten: bool = False  # no write of this prefiller is under way, nor will one be
+    sender: str
+    unwritten: bool = False  # no write of this sender is under way, nor will one be
 
 
 class Reserve(msgspec.Struct, tag=True, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -138,6 +139,7 @@ class Sender:
         self._allocation_timeout = allocation_timeout
         self._write_timeout = write_timeout
         self._answer_timeout = answer_timeout
+        self._id = uuid.uuid4().hex
         self._context = context or zmq.Context.instance()
         self._logger = logger
         self._peers: dict[str, _Peer] = {}
@@ -176,6 +178,7 @@ class Sender:
             return
         request = messages.Allocate(
             transfer_id=transfer_id,
+            sender=self._id,
             fingerprint=self._fingerprint,
             keys=list(keys),
             remaining_chunks=max(total_chunks - progress.chunks_sent, len(keys)),
@@ -316,7 +319,9 @@ class Sender:
             return
         init_address = f"{decoder.host}:{decoder.init_port}"
         self._channel.connect(decoder.name, init_address, self._answer_timeout)
-        done = self._call(decoder, messages.Abandon(""))  # of no transfer: who is there now?
+        done = self._call(
+            decoder, messages.Abandon("", self._id)
+        )  # of no transfer: who is there now?
         if not isinstance(done, messages.Done) or done.boot_id != boot_id:
             raise DecoderLost("restarted between granting pages and the NIXL handshake")
         peer.boot_id = boot_id
@@ -360,7 +365,7 @@ class Sender:
             return
         name = progress.decoder.name
         untold = self._untold.setdefault(name, deque(maxlen=_MAX_UNTOLD))
-        untold.append(messages.Abandon(transfer_id, progress.unwritten))
+        untold.append(messages.Abandon(transfer_id, self._id, progress.unwritten))
         # One that did not answer is told when it does: don't wait for it now.
         if name in self._peers:
             self._tell(progress.decoder)
