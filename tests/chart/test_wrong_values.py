@@ -72,9 +72,10 @@ kvTransfer:
   bufferSize: 17179869184
 """,
         "model.tensorParallelSize: ",
-        "8 ",
-        "GPUs get 101463347200 bytes of weights each, more than vLLM's own 0.75 of the 85899345920",
-        "raise one of them, choose other instanceTypes, or set model.shape.weightBytes",
+        "each GPU of 8 ",
+        "gets 101463347200 bytes of weights, more than vLLM's own 0.75 of the 85899345920",
+        "raise it or --gpu-memory-utilization, choose other instanceTypes, or set "
+        "model.shape.weightBytes",
     ),
     "a folder for the shared cache, and no file system there": Wrong(
         """
@@ -196,7 +197,8 @@ kvTransfer:
         "131072 ",
         "tokens have 34359738368 bytes of KV on each GPU, which with 65524246528 bytes of weights "
         "is more than vLLM's own 0.6 of the 151397597184",
-        "lower it, raise that or model.tensorParallelSize, or set model.shape.weightBytes",
+        "lower it, raise model.tensorParallelSize or --gpu-memory-utilization, or set "
+        "model.shape.weightBytes",
     ),
     "all of a small node": Wrong(
         """

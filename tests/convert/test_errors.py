@@ -114,6 +114,18 @@ def test_what_the_crd_requires_is_missing(
     )
 
 
+@pytest.mark.parametrize("amount", ["15OOGi", "-1", True, [1]])
+@pytest.mark.parametrize("name", ["memory", "hugepages-2Mi"])
+def test_an_amount_that_is_none(
+    refusal: Refusal, spec: dict[str, Any], name: str, amount: Any
+) -> None:
+    spec["pdSpec"]["decodingSpec"]["resources"]["requests"][name] = amount
+    assert refusal() == (
+        f"spec.pdSpec.decodingSpec.resources.requests.{name} is {amount!r}, which is no amount "
+        "like 2, 500m or 64Gi; correct it"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "value", "shown"),
     [

@@ -110,6 +110,7 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- end -}}
 {{- else -}}
 {{- $room := mulf $share $gpu -}}
+{{- $orShare := or (not (empty $given)) (empty $left) | ternary (printf " or %s" $flag) " or lower kvTransfer.bufferSize" -}}
 {{- if gt $room (float64 $usable) -}}
 {{- printf "\n- engines.args: %s is %v on %s, but of the %d bytes of a GPU of %s only %d can be used; lower it, such as to %s" $flag $share .component $gpu $types $usable ($left | default "0.9") -}}
 {{- else if gt (addf $room $buffer) (float64 $usable) -}}
@@ -117,9 +118,9 @@ the KV of one longest prompt must be, or the weights and as many bytes of KV as 
 {{- printf "\n- kvTransfer.bufferSize: %d bytes does not fit beside vLLM's own %v of the %d bytes of a GPU of %s (%s), of which %d can be used; lower it%s" $buffer $share $gpu $types $origin $usable $instead -}}
 {{- end -}}
 {{- if gt (float64 $weights) $room -}}
-{{- printf "\n- model.tensorParallelSize: %d GPUs get %d bytes of weights each, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise one of them, choose other instanceTypes, or set model.shape.weightBytes if your weights are smaller" $ranks $weights $share $gpu $types $origin -}}
+{{- printf "\n- model.tensorParallelSize: each GPU of %d gets %d bytes of weights, more than vLLM's own %v of the %d bytes of a GPU of %s (%s); raise it%s, choose other instanceTypes, or set model.shape.weightBytes if your weights are smaller" $ranks $weights $share $gpu $types $origin $orShare -}}
 {{- else if gt (addf $weights $prompt) $room -}}
-{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, which with %d bytes of weights is more than vLLM's own %v of the %d bytes of a GPU of %s (%s); lower it, raise that or model.tensorParallelSize, or set model.shape.weightBytes if your weights are smaller" (int64 $model.maxLen) $prompt $weights $share $gpu $types $origin -}}
+{{- printf "\n- model.maxLen: %d tokens have %d bytes of KV on each GPU, which with %d bytes of weights is more than vLLM's own %v of the %d bytes of a GPU of %s (%s); lower it, raise model.tensorParallelSize%s, or set model.shape.weightBytes if your weights are smaller" (int64 $model.maxLen) $prompt $weights $share $gpu $types $origin $orShare -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -69,6 +69,15 @@ class Chart:
             return fits and len(value) <= place.get("maxLength", len(value))
         return bool(place.get("minimum", value) <= value <= place.get("maximum", value))
 
+    def is_amount(self, value: Any) -> bool:
+        """Whether the schema takes a value as an amount of a resource, such as 64Gi."""
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            return False
+        quantity = self.schema["definitions"]["quantity"]
+        if isinstance(value, str):
+            return re.search(quantity["pattern"], value) is not None
+        return bool(value >= quantity["minimum"])
+
     def _resolved(self, place: Mapping[str, Any]) -> Mapping[str, Any]:
         name = place.get("$ref", "").rpartition("/")[2]
         return self.schema["definitions"][name] if name else place

@@ -18,7 +18,7 @@ HUGEPAGES = "hugepages-2Mi"
 def convert(conversion: Conversion) -> None:
     """Write resources, node selectors and numbers of the roles, and the split over their GPUs."""
     node = conversion.chart.node(conversion.written("instanceTypes"))
-    asked = {role: _asked(conversion.map(f"{at}.resources"), at) for role, at in ROLES.items()}
+    asked = {role: _asked(conversion, at) for role, at in ROLES.items()}
     _leave_claims(conversion)
     if unknown := conversion.chart.unknown(conversion.written("instanceTypes")):
         conversion.note(
@@ -65,8 +65,9 @@ def _is_device(name: str) -> bool:
     return "/" in name or name.startswith("hugepages-")
 
 
-def _asked(resources: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return resources with each device once, as a whole number, in limits."""
+def _asked(conversion: Conversion, at: str) -> dict[str, Any]:
+    """Return a role's resources with each device once, as a whole number, in limits."""
+    resources = conversion.map(f"{at}.resources")
     out: dict[str, Any] = {"requests": {}, "limits": {}}
     for kind in ("requests", "limits"):
         for name, amount in a_map(resources.get(kind), f"spec.{at}.resources.{kind}").items():
@@ -76,6 +77,11 @@ def _asked(resources: Mapping[str, Any], at: str) -> dict[str, Any]:
                 raise ConvertError(
                     f"spec.{at}.resources.{kind}.{name} is {amount!r}, but devices come in whole "
                     "numbers; correct it"
+                )
+            if not conversion.chart.is_amount(amount):
+                raise ConvertError(
+                    f"spec.{at}.resources.{kind}.{name} is {amount!r}, which is no amount like 2, "
+                    "500m or 64Gi; correct it"
                 )
             amount = int(amount) if "/" in name else amount
             out["limits" if _is_device(name) else kind][name] = amount
