@@ -60,8 +60,8 @@ class RecordedBuffer(ReceiveBuffer[str, int]):
         super().__init__(pages, pull_timeout=300.0)
         self._events = events
 
-    def allocate(self, transfer_id: str, sender: str, keys: Sequence[str], *rest: Any) -> Any:
-        answer = super().allocate(transfer_id, sender, keys, *rest)
+    def allocate(self, transfer_id: str, attempt: int, keys: Sequence[str], *rest: Any) -> Any:
+        answer = super().allocate(transfer_id, attempt, keys, *rest)
         self._events.add(f"{type(answer).__name__.lower()} {''.join(keys)}")
         return answer
 

@@ -18,21 +18,21 @@ class Stage:
         self.buffer: ReceiveBuffer[str, int] = ReceiveBuffer(self.pages, PULL_TIMEOUT, self.clock)
 
     def ask(
-        self, transfer: str, keys: str, remaining: int = 0, sender: str = "p", again: bool = False
+        self, transfer: str, keys: str, remaining: int = 0, attempt: int = 1, again: bool = False
     ) -> Granted[int] | Denied:
         """Ask for a page for each letter of `keys`."""
         tokens = [256] * len(keys)
-        return self.buffer.allocate(transfer, sender, list(keys), tokens, remaining, again)
+        return self.buffer.allocate(transfer, attempt, list(keys), tokens, remaining, again)
 
     def granted(
-        self, transfer: str, keys: str, remaining: int = 0, sender: str = "p", again: bool = False
+        self, transfer: str, keys: str, remaining: int = 0, attempt: int = 1, again: bool = False
     ) -> Granted[int]:
-        answer = self.ask(transfer, keys, remaining, sender, again)
+        answer = self.ask(transfer, keys, remaining, attempt, again)
         assert isinstance(answer, Granted), answer
         return answer
 
-    def refused(self, transfer: str, keys: str, remaining: int = 0, sender: str = "p") -> Denied:
-        answer = self.ask(transfer, keys, remaining, sender)
+    def refused(self, transfer: str, keys: str, remaining: int = 0, attempt: int = 1) -> Denied:
+        answer = self.ask(transfer, keys, remaining, attempt)
         assert isinstance(answer, Denied), answer
         return answer
 
@@ -88,7 +88,7 @@ def test_an_unknown_ticket_and_a_used_one_are_told() -> None:
 def test_each_page_is_taken_for_as_many_tokens_as_its_chunk_has() -> None:
     stage = Stage(3)
     stage.put("s", "b")
-    answer = stage.buffer.allocate("t", "p", ["a", "b", "c"], [256, 256, 17], 3)
+    answer = stage.buffer.allocate("t", 1, ["a", "b", "c"], [256, 256, 17], 3)
     assert isinstance(answer, Granted)
     assert [stage.pages.tokens[page] for page in answer.pages] == [256, 17]
 
@@ -233,7 +233,7 @@ def test_pages_of_a_writer_that_died_are_freed_after_the_timeout() -> None:
 def test_an_abandoned_transfer_frees_what_landed_and_what_it_was_promised() -> None:
     stage = Stage(4)
     stage.put("t", "ab", 4)
-    stage.buffer.abandon("t", "p")
+    stage.buffer.abandon("t", 1)
     assert stage.uses() == (2, 0, 0, 2)
     assert len(stage.granted("u", "wxyz").pages) == 4
 
@@ -241,7 +241,7 @@ def test_an_abandoned_transfer_frees_what_landed_and_what_it_was_promised() -> N
 def test_pages_under_a_write_are_not_reused_when_their_transfer_is_abandoned() -> None:
     stage = Stage(2)
     answer = stage.granted("t", "ab")
-    stage.buffer.abandon("t", "p")
+    stage.buffer.abandon("t", 1)
     assert stage.uses() == (0, 2, 0, 0)
     assert stage.refused("u", "x").then == "ask_again"
     stage.buffer.landed(answer.ticket)
@@ -341,16 +341,16 @@ def test_pages_of_a_transfer_given_up_without_a_write_are_free_at_once() -> None
     stage = Stage(4)
     stage.put("t", "a", 4)
     stage.granted("t", "bc", 3)
-    stage.buffer.abandon("t", "p", unwritten=True)
+    stage.buffer.abandon("t", 1, unwritten=True)
     assert stage.uses() == (3, 0, 0, 1)
     # What was asked for before, and comes late.
     assert stage.refused("t", "bcd").then == "stop"
 
 
-def test_a_prefiller_that_takes_a_prompt_over_gets_pages_of_its_own() -> None:
+def test_a_further_attempt_gets_pages_of_its_own() -> None:
     stage = Stage(4)
-    first = stage.granted("t", "ab", sender="p")  # its write may be under way
-    second = stage.granted("t", "ab", sender="q", again=True)
+    first = stage.granted("t", "ab", attempt=1)  # its write may be under way
+    second = stage.granted("t", "ab", attempt=2, again=True)
     assert not set(first.pages) & set(second.pages)
     assert stage.uses() == (0, 4, 0, 0)
     assert stage.buffer.landed(second.ticket)
@@ -358,25 +358,44 @@ def test_a_prefiller_that_takes_a_prompt_over_gets_pages_of_its_own() -> None:
     assert stage.uses() == (2, 0, 2, 0)
 
 
-def test_what_a_prefiller_gives_up_stays_with_the_one_that_took_it_over() -> None:
+def test_what_is_given_up_of_one_attempt_stays_with_the_next() -> None:
     stage = Stage(6)
-    stage.granted("t", "ab", 3, sender="p")
-    landed = stage.granted("t", "ab", 3, sender="q")
+    stage.granted("t", "ab", 3, attempt=1)
+    landed = stage.granted("t", "ab", 3, attempt=2)
     stage.buffer.landed(landed.ticket)
-    stage.buffer.abandon("t", "p", unwritten=True)
+    stage.buffer.abandon("t", 1, unwritten=True)
     assert stage.uses() == (4, 0, 2, 0)
-    assert stage.buffer.reserve(["u"], [4]) == 0  # a page is promised to q
-    denied = Denied("this prefiller has given this transfer up", "stop")
-    assert stage.refused("t", "c", sender="p") == denied
-    stage.granted("t", "c", sender="q")
+    assert stage.buffer.reserve(["u"], [4]) == 0  # a page is promised to t
+    denied = Denied("this attempt at the transfer was given up", "stop")
+    assert stage.refused("t", "c", attempt=1) == denied
+    stage.granted("t", "c", attempt=2)
+
+
+def test_what_landed_of_an_earlier_attempt_is_room_for_the_next() -> None:
+    stage = Stage(4)
+    stage.put("t", "ab", 4)
+    stage.put("t", "c", 2)
+    stage.granted("t", "ab", 4, attempt=2)  # finds a and b, and needs room for c and d
+    assert stage.buffer.reserve(["u"], [1]) == 0
+    assert stage.refused("t", "d").then == "stop"  # of the first attempt
+    stage.granted("t", "cd", 2, attempt=2)
+    assert stage.uses() == (0, 1, 3, 0)
+
+
+def test_pages_an_earlier_attempt_may_write_to_are_not_the_next_ones() -> None:
+    stage = Stage(4)
+    stage.granted("t", "ab", 4)
+    assert stage.refused("t", "ab", 4, attempt=2).then == "ask_again"
+    stage.clock.now += PULL_TIMEOUT
+    stage.granted("t", "ab", 4, attempt=2)
 
 
 def test_abandoning_one_transfer_keeps_what_another_wants() -> None:
     stage = Stage(1)
     stage.put("s", "a")
     stage.granted("t", "a")
-    stage.buffer.abandon("s", "p")
-    stage.buffer.abandon("unknown", "p")
+    stage.buffer.abandon("s", 1)
+    stage.buffer.abandon("unknown", 1)
     assert stage.uses() == (0, 0, 1, 0)
 
 

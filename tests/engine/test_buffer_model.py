@@ -15,7 +15,7 @@ TOTAL = 5
 PULL_TIMEOUT = 10.0
 KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
 TRANSFERS = st.sampled_from("rstu")
-SENDERS = st.sampled_from("pq")
+ATTEMPTS = st.integers(1, 2)
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Write:
     """A ticket's pages, until it has landed."""
 
     transfer: str
-    sender: str
+    attempt: int
     bytes_of: dict[int, str]  # key by page
 
 
@@ -38,45 +38,49 @@ class Decoder(RuleBasedStateMachine):
         self.writes: dict[int, Write] = {}
         self.promised: dict[str, int] = {}  # chunks that a transfer may still bring
         self.bytes: dict[int, str] = {}  # by page: the key whose KV it holds, "" while written to
-        self.asked_last: dict[str, str] = {}  # sender by transfer
+        self.asked_last: dict[str, int] = {}  # attempt by transfer
         self.released: set[str] = set()  # transfers whose request has ended
-        self.given_up: set[tuple[str, str]] = set()  # transfer and sender that writes nothing
+        self.given_up: set[tuple[str, int]] = set()  # transfer and attempt that writes nothing
         self.landed: set[str] = set()  # keys of all writes that were ever complete
         self.readers: list[tuple[int, str]] = []
 
-    def is_denied(self, transfer: str, sender: str) -> bool:
-        return transfer in self.released or (transfer, sender) in self.given_up
+    def is_denied(self, transfer: str, attempt: int) -> bool:
+        earlier = attempt < self.asked_last.get(transfer, 0)
+        return earlier or transfer in self.released or (transfer, attempt) in self.given_up
 
-    def drop_writes(self, transfer: str, sender: str) -> None:
-        theirs = (transfer, sender)
-        kept = {n: w for n, w in self.writes.items() if (w.transfer, w.sender) != theirs}
+    def drop_writes(self, transfer: str, attempt: int) -> None:
+        theirs = (transfer, attempt)
+        kept = {n: w for n, w in self.writes.items() if (w.transfer, w.attempt) != theirs}
         self.writes = kept
 
     @rule(
         transfer=TRANSFERS,
-        sender=SENDERS,
+        attempt=ATTEMPTS,
         keys=KEYS,
         later=st.integers(0, 3),
         again=st.booleans(),
     )
     def allocate(
-        self, transfer: str, sender: str, keys: list[str], later: int, again: bool
+        self, transfer: str, attempt: int, keys: list[str], later: int, again: bool
     ) -> None:
         before = self.buffer.usage()
         remaining = len(keys) + later
         answer = self.buffer.allocate(
-            transfer, sender, keys, [1] * len(keys), remaining, again=again
+            transfer, attempt, keys, [1] * len(keys), remaining, again=again
         )
-        denied = self.is_denied(transfer, sender)
+        denied = self.is_denied(transfer, attempt)
+        first = attempt > self.asked_last.get(transfer, 0)
         if again and not denied:
-            self.drop_writes(transfer, sender)
+            self.drop_writes(transfer, attempt)
         if isinstance(answer, Denied):
-            assert again or self.buffer.usage() == before
+            assert again or first or self.buffer.usage() == before
             fits = len(keys) + later <= TOTAL
             assert answer.then == ("stop" if denied else "ask_again" if fits else "fail")
+            if answer.then == "ask_again" and transfer in self.promised:
+                self.asked_last[transfer] = attempt
             return
         assert not denied
-        self.note(transfer, sender, keys, answer)
+        self.note(transfer, attempt, keys, answer)
         self.promised[transfer] = later
 
     @rule(prompts=st.dictionaries(TRANSFERS, st.integers(1, 6), min_size=1))
@@ -93,19 +97,19 @@ class Decoder(RuleBasedStateMachine):
             self.asked_last.pop(transfer, None)
 
     @precondition(lambda self: not self.readers and any(self.promised.values()))
-    @rule(data=st.data(), sender=SENDERS)
-    def bring_what_was_promised(self, data: st.DataObject, sender: str) -> None:
+    @rule(data=st.data(), attempt=ATTEMPTS)
+    def bring_what_was_promised(self, data: st.DataObject, attempt: int) -> None:
         transfer = data.draw(st.sampled_from([t for t, n in self.promised.items() if n]))
         keys = [f"{transfer}{n}" for n in range(self.promised[transfer])]
-        answer = self.buffer.allocate(transfer, sender, keys, [1] * len(keys), len(keys))
-        if self.is_denied(transfer, sender):
+        answer = self.buffer.allocate(transfer, attempt, keys, [1] * len(keys), len(keys))
+        if self.is_denied(transfer, attempt):
             assert isinstance(answer, Denied) and answer.then == "stop"
             return
         assert isinstance(answer, Granted), answer
-        self.note(transfer, sender, keys, answer)
+        self.note(transfer, attempt, keys, answer)
         self.promised[transfer] = 0
 
-    def note(self, transfer: str, sender: str, keys: list[str], answer: Granted[int]) -> None:
+    def note(self, transfer: str, attempt: int, keys: list[str], answer: Granted[int]) -> None:
         missing = [key for i, key in enumerate(keys) if i not in answer.already_landed]
         assert {keys[i] for i in answer.already_landed} <= self.landed
         assert len(set(answer.pages)) == len(missing)
@@ -113,8 +117,8 @@ class Decoder(RuleBasedStateMachine):
         assert not set(answer.pages) & {page for page, _ in self.readers}
         self.bytes.update(dict.fromkeys(answer.pages, ""))
         bytes_of = dict(zip(answer.pages, missing, strict=True))
-        self.writes[answer.ticket] = Write(transfer, sender, bytes_of)
-        self.asked_last[transfer] = sender
+        self.writes[answer.ticket] = Write(transfer, attempt, bytes_of)
+        self.asked_last[transfer] = attempt
 
     @precondition(lambda self: self.writes)
     @rule(data=st.data())
@@ -125,15 +129,15 @@ class Decoder(RuleBasedStateMachine):
         assert self.buffer.landed(ticket)
         self.landed.update(write.bytes_of.values())
 
-    @rule(transfer=TRANSFERS, sender=SENDERS, unwritten=st.booleans())
-    def abandon(self, transfer: str, sender: str, unwritten: bool) -> None:
-        self.buffer.abandon(transfer, sender, unwritten)
-        if self.asked_last.get(transfer, sender) == sender:
+    @rule(transfer=TRANSFERS, attempt=ATTEMPTS, unwritten=st.booleans())
+    def abandon(self, transfer: str, attempt: int, unwritten: bool) -> None:
+        self.buffer.abandon(transfer, attempt, unwritten)
+        if self.asked_last.get(transfer, 0) <= attempt:
             self.promised.pop(transfer, None)
             self.asked_last.pop(transfer, None)
         if unwritten:
-            self.drop_writes(transfer, sender)
-            self.given_up.add((transfer, sender))
+            self.drop_writes(transfer, attempt)
+            self.given_up.add((transfer, attempt))
 
     @rule(transfer=TRANSFERS)
     def release(self, transfer: str) -> None:
@@ -195,7 +199,7 @@ class Decoder(RuleBasedStateMachine):
         use = self.buffer.usage()
         assert (use.expected, use.wanted, use.free + use.cached) == (0, 0, TOTAL)
         keys = [f"new{n}" for n in range(TOTAL)]
-        assert isinstance(self.buffer.allocate("new", "p", keys, [1] * TOTAL, TOTAL), Granted)
+        assert isinstance(self.buffer.allocate("new", 1, keys, [1] * TOTAL, TOTAL), Granted)
 
 
 TestDecoder = Decoder.TestCase

@@ -12,7 +12,7 @@ import pytest
 from tests.router.engine_answers import BOOT_ID, Answers
 
 from dpd_router.config import Receiver
-from dpd_router.lmcache import LMCachePD, read_notice
+from dpd_router.lmcache import LMCachePD, Notice, read_notice
 from dpd_vllm import messages
 from dpd_vllm.fingerprint import difference, fingerprint
 
@@ -105,11 +105,12 @@ def test_the_stub_of_the_routers_tests_answers_as_the_decoder_does() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        messages.Allocate("t", "p", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
+        messages.Allocate("t", {"model": "m"}, ["a", "b"], 5, [2, 1, 256, 8], 17, "float", 1),
         messages.Landed("boot", 3),
-        messages.Allocate("t", "p", {}, ["a"], 1, [], 17, "float", 1, again=True, boot_id="boot"),
-        messages.Abandon("t", "p"),
-        messages.Abandon("t", "p", unwritten=True),
+        messages.Allocate("t", {}, ["a"], 1, [], 17, "float", 1, again=True, boot_id="boot"),
+        messages.Abandon("t"),
+        messages.Abandon("10.0.0.1:7500/b-u.2"),
+        messages.Abandon("t", unwritten=True),
     ],
 )
 def test_what_a_prefiller_says_reaches_the_decoder_whole(message: messages.ToDecoder) -> None:
@@ -144,6 +145,15 @@ def test_an_id_that_names_no_router_is_told(transfer: str) -> None:
     with pytest.raises(ValueError) as told:
         messages.router_address(transfer)
     assert str(told.value) == f"transfer id {transfer!r} is not of the form host:port/unique"
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 13])
+def test_both_ends_read_an_attempt_from_its_id(attempt: int) -> None:
+    router = LMCachePD("10.0.0.7:7500", Receiver((7300,), (7400,)))
+    transfer = router.new_transfer_id()
+    of_attempt = router.attempt_id(transfer, attempt)
+    assert messages.attempt_of(of_attempt) == Notice(of_attempt).of == (transfer, attempt)
+    assert messages.router_address(of_attempt) == "10.0.0.7:7500"
 
 
 def test_a_transfer_id_names_the_start_of_its_router() -> None:

@@ -196,7 +196,7 @@ def test_a_router_that_came_back_frees_what_its_killed_process_had_under_way(sta
     killed, other, old = ("h:1/aa-1", "h:2/aa-1", "h:1/unique")
     for decoder in decoders:
         for name, key in ((killed, "a"), (other, "b"), (old, "c")):
-            answer = decoder.buffer.allocate(name, "p", [key], [CHUNK], 1)
+            answer = decoder.buffer.allocate(name, 1, [key], [CHUNK], 1)
             assert decoder.buffer.landed(answer.ticket)
         assert decoder.buffer.usage().wanted == 3
     stage.tell(decoders[0], messages.Reserve(["h:1/bb-1"], [1]))
@@ -313,16 +313,37 @@ def test_a_prompt_taken_over_while_its_first_prefiller_writes_is_right(stage: St
 
     def take_over() -> None:
         stage.wire.before_write = lambda: None
-        send(second, transfer, decoder.address, "abc")
+        send(second, f"{transfer}.2", decoder.address, "abc")
 
     stage.wire.before_write = take_over
     send(first, transfer, decoder.address, "ab", total=3)
     first.abandon(transfer)  # its request has left: that of the second is still wanted
-    second.finish(transfer, 3)
-    assert stage.router.notice() == notice_of(transfer)
+    second.finish(f"{transfer}.2", 3)
+    assert stage.router.notice() == notice_of(f"{transfer}.2")
     assert decoder.holds("abc") == ["A", "B", "C"]
     usage = decoder.buffer.usage()
     assert (usage.expected, usage.wanted) == (0, 3)
+
+
+def test_a_prompt_sent_again_to_its_prefiller_has_pages_of_its_own(stage: Stage) -> None:
+    decoder, sender, transfer = stage.decoder(), stage.sender(), stage.router.transfer("t")
+    again = f"{transfer}.2"
+
+    def fail() -> None:
+        raise TransferError("the write was not done in 5 s")
+
+    stage.wire.before_write = fail
+    send(sender, transfer, decoder.address, "ab")
+    assert stage.router.notice()["req_id"] == transfer
+    assert decoder.buffer.usage().expected == 2  # the write may be under way
+    stage.wire.before_write = lambda: None
+    send(sender, again, decoder.address, "abc")
+    sender.finish(again, 3)
+    assert stage.router.notice() == notice_of(again)
+    sender.abandon(again)
+    stage.release(decoder, transfer)
+    usage = decoder.buffer.usage()
+    assert (usage.expected, usage.wanted, usage.cached) == (2, 0, 3)
 
 
 def test_a_prompt_larger_than_the_buffer_fails_at_once(stage: Stage) -> None:
@@ -407,7 +428,7 @@ def test_a_ticket_of_the_decoders_earlier_process_lands_nothing(stage: Stage) ->
     def restart() -> None:
         again = stage.restarted(decoder)
         # Another prefiller's first ticket has the same number, and its write is under way.
-        again.buffer.allocate("other", "p", ["a", "b"], [CHUNK, CHUNK], 2)
+        again.buffer.allocate("other", 1, ["a", "b"], [CHUNK, CHUNK], 2)
 
     stage.wire.before_write = restart
     send(sender, transfer, decoder.address, "ab")
@@ -498,7 +519,7 @@ def test_a_transfer_id_that_names_no_router_harms_nothing(stage: Stage, name: st
     assert stage.router.silent()
 
 
-ALLOCATE = messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK, "float", 1)
+ALLOCATE = messages.Allocate("t", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], CHUNK, "float", 1)
 
 
 @pytest.mark.parametrize(
@@ -511,15 +532,13 @@ ALLOCATE = messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [2, 1, CHUNK, 8], 
         (messages.encode({"type": "Allocate", "transfer_id": 7}), "not understood"),
         (messages.encode(messages.Done("boot")), "not understood"),
         (messages.encode(messages.Landed("another process", 1)), "restarted"),
-        (messages.encode(messages.Allocate("t", "p", {}, ["a"], 1, [], 1, "", 1)), "not given"),
+        (messages.encode(messages.Allocate("t", {}, ["a"], 1, [], 1, "", 1)), "not given"),
         (
-            messages.encode(
-                messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [], CHUNK + 1, "", 1)
-            ),
+            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], CHUNK + 1, "", 1)),
             "the last chunk has 257 tokens, a chunk holds 1 to 256",
         ),
         (
-            messages.encode(messages.Allocate("t", "p", FINGERPRINT, ["a"], 1, [], 0, "", 1)),
+            messages.encode(messages.Allocate("t", FINGERPRINT, ["a"], 1, [], 0, "", 1)),
             "the last chunk has 0 tokens, a chunk holds 1 to 256",
         ),
     ],

@@ -54,6 +54,7 @@ PROOFS: dict[tuple[str, str], list[str]] = {
     ],
     ("Prefiller", "after the KV has landed"): [
         "router/test_deaths.py::test_a_prefiller_that_dies_when_its_kv_has_landed_is_not_missed",
+        "router/test_deaths.py::test_a_prefiller_that_is_lost_when_its_kv_has_landed_is_not_missed",
     ],
     ("Decoder", "while a prefiller computes or sends"): [
         "router/test_errors.py::test_a_transfer_reported_as_failed_is_a_503_with_its_reason",

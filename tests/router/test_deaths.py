@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
-from tests.router.conftest import Stage
+from tests.router.conftest import HOST, Stage
 from tests.router.stub_engine import StubEngine
 
 LONG = {"model": "tiny", "prompt": [1] * 40}
@@ -62,6 +63,60 @@ async def test_a_prompt_whose_prefiller_breaks_new_connections_is_taken_over(sta
     for _ in range(3):
         assert await ask(stage, LONG) == (200, "")
     assert len(well.seen) == 3
+
+
+def ids_sent_to(*prefillers: StubEngine) -> list[str]:
+    """The transfer ids of all prefill legs, in their order on each engine."""
+    return [
+        seen.body["kv_transfer_params"]["disagg_spec"]["req_id"]
+        for prefiller in prefillers
+        for seen in prefiller.seen
+    ]
+
+
+async def test_each_attempt_at_a_prompt_has_an_id_of_its_own(stage: Stage) -> None:
+    await stage.engines(prefill=1, decode=0)
+    await stage.router()  # whose probes have used a connection to each engine
+    for prefiller in stage.prefillers:
+        prefiller.does.handle = hang_up
+    assert (await ask(stage, LONG))[0] == 502
+    ids = ids_sent_to(*stage.prefillers)
+    transfer = min(ids)
+    assert sorted(ids) == [transfer, *(f"{transfer}.{n}" for n in range(2, len(ids) + 1))]
+    assert len(ids) > 2
+    await stage.until(lambda: stage.receivers[HOST].released == [transfer])
+
+
+async def test_what_a_lost_prefiller_reports_late_does_not_end_the_next_attempt(
+    stage: Stage,
+) -> None:
+    await stage.engines(prefill=1, decode=0)
+    await stage.router()
+    lost, well = stage.prefillers
+    lost.does.notify_error, lost.does.notify_delay = "no room", 0.2
+
+    async def hang_up_and_report(request: web.Request, seen: Any) -> web.StreamResponse:
+        lost.notify(seen.body["kv_transfer_params"]["disagg_spec"]["req_id"])
+        return await hang_up(request, seen)
+
+    lost.does.handle = hang_up_and_report
+    well.does.delay = 0.5
+    for _ in range(2):  # the first attempt at one of them goes to the lost one
+        assert await ask(stage, LONG) == (200, "")
+    assert lost.seen
+
+
+async def test_a_prefiller_that_is_lost_when_its_kv_has_landed_is_not_missed(stage: Stage) -> None:
+    await stage.router()
+    (prefiller,) = stage.prefillers
+
+    async def land_and_hang_up(request: web.Request, seen: Any) -> web.StreamResponse:
+        prefiller.notify(seen.body["kv_transfer_params"]["disagg_spec"]["req_id"])
+        await asyncio.sleep(0.2)
+        return await hang_up(request, seen)
+
+    prefiller.does.handle = land_and_hang_up
+    assert await ask(stage, LONG) == (200, "")
 
 
 async def test_a_prompt_that_ends_two_prefillers_does_not_reach_a_third(stage: Stage) -> None:

@@ -24,6 +24,13 @@ class Notice(msgspec.Struct, tag="ProxyNotif", frozen=True):
     ranks: int = 1
     error: str = ""
 
+    @property
+    def of(self) -> tuple[str, int]:
+        """The transfer, and the number of the attempt at it."""
+        address, slash, rest = self.req_id.rpartition("/")
+        unique, _, number = rest.partition(".")
+        return address + slash + unique, int(number) if number.isdecimal() else 1
+
 
 class Reserve(msgspec.Struct, tag=True, frozen=True):
     """Question to a decoder: is there room for the prompts of one request, of so many tokens?"""
@@ -87,6 +94,13 @@ class LMCachePD:
         A decoder sees by it which of two processes at one address made it.
         """
         return f"{self._reply_to}/{self._start}-{uuid.uuid4().hex}"
+
+    def attempt_id(self, transfer_id: str, attempt: int) -> str:
+        """Return the id that a prefiller gets with an attempt at a transfer, the first of them 1.
+
+        Each has its own, since an earlier one may still be at work.
+        """
+        return transfer_id if attempt == 1 else f"{transfer_id}.{attempt}"
 
     def transfer_params(self, transfer_id: str, decoder: Engine) -> Mapping[str, Any]:
         """Return the body fields that make a prefiller push its KV to a decoder."""

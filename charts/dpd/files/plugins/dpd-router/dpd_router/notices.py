@@ -32,16 +32,29 @@ class TransferFailed(Exception):
 
 
 class Landing:
-    """One transfer that is waited for."""
+    """One transfer that is waited for, and the latest attempt at it."""
 
     def __init__(self) -> None:
+        self.attempt = 0
         self.ranks: int | None = None
         self._landed: set[int] = set()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def note(self, notice: Notice) -> None:
-        """Take in one rank's report."""
-        if self._done.done():
+    def next_attempt(self) -> int:
+        """Wait for a further attempt's reports instead; return its number, the first of them 1."""
+        self.attempt += 1
+        self.ranks = None
+        self._landed.clear()
+        return self.attempt
+
+    @property
+    def ended(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._done.done()
+
+    def note(self, notice: Notice, attempt: int) -> None:
+        """Take in one rank's report; one of an earlier attempt tells nothing."""
+        if self._done.done() or attempt < self.attempt:
             return
         if notice.error:
             self._done.set_exception(TransferFailed(notice.error))
@@ -103,12 +116,13 @@ class Notices:
             self._metrics.notices_invalid.inc()
             self._complain(error)
             return
-        landing = self._landings.get(notice.req_id)
+        transfer_id, attempt = notice.of
+        landing = self._landings.get(transfer_id)
         if landing is None:
             self._metrics.notices_unknown.inc()
             _log.debug("ignoring a notice for the unknown transfer %.100r", notice.req_id)
             return
-        landing.note(notice)
+        landing.note(notice, attempt)
 
     def _complain(self, error: Exception) -> None:
         now = time.monotonic()

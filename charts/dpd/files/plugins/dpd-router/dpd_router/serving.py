@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
@@ -169,15 +169,18 @@ class Serving:
 
         def leg(index: int) -> Leg:
             transfer_id = protocol.new_transfer_id()
-            body = partial(
-                prefill_body,
-                route,
-                parsed.body,
-                prompt=prompts[index],
-                truncate_to=counted.truncate_to,
-                transfer_params=protocol.transfer_params(transfer_id, decoder),
-            )
-            make_body = partial(self._write, len(parsed.forward), body)
+
+            def make_body(attempt_id: str) -> Awaitable[bytes]:
+                body = partial(
+                    prefill_body,
+                    route,
+                    parsed.body,
+                    prompt=prompts[index],
+                    truncate_to=counted.truncate_to,
+                    transfer_params=protocol.transfer_params(attempt_id, decoder),
+                )
+                return self._write(len(parsed.forward), body)
+
             return Leg(transfer_id, make_body, counted.tokens[index])
 
         return [leg(index) for index in decision.prompts]

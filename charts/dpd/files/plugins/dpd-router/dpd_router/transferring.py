@@ -18,7 +18,7 @@ from .choosing import Strategy, of_a_revision
 from .engines import Engine, Pool
 from .lmcache import LMCachePD
 from .metrics import Metrics
-from .notices import Notices, TransferFailed
+from .notices import Landing, Notices, TransferFailed
 from .releasing import Releases
 from .reserving import Rooms
 from .upstream import (
@@ -40,10 +40,13 @@ LOST_PREFILLERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One prompt to be computed; its body is made when its turn has come, for it may be large."""
+    """One prompt to be computed; its body is made when its turn has come, for it may be large.
+
+    make_body: takes the id of an attempt at the transfer.
+    """
 
     transfer_id: str
-    make_body: Callable[[], Awaitable[bytes]]
+    make_body: Callable[[str], Awaitable[bytes]]
     tokens: int
 
 
@@ -133,22 +136,25 @@ class Transfer:
     async def _leg(
         self, leg: Leg, decoder: Engine, path: str, headers: CIMultiDict[str], request_id: str
     ) -> Transferred:
-        own = headers.copy()
-        # A leg's id is unique even if clients' are not, and still greps with the request's.
-        own["X-Request-Id"] = f"{request_id}-{leg.transfer_id.rpartition('/')[2]}"
-        own["Content-Type"] = "application/json"
-        outgoing = Outgoing("POST", path, await leg.make_body(), own)
         began = time.monotonic()
         with self._notices.expected(leg.transfer_id) as landing:
+
+            async def next_attempt() -> Outgoing:
+                attempt_id = self.protocol.attempt_id(leg.transfer_id, landing.next_attempt())
+                own = headers.copy()
+                # An attempt's id is unique even if clients' are not, and greps with the request's.
+                own["X-Request-Id"] = f"{request_id}-{attempt_id.rpartition('/')[2]}"
+                own["Content-Type"] = "application/json"
+                return Outgoing("POST", path, await leg.make_body(attempt_id), own)
+
             answered: float | None = None
-            waiting = asyncio.ensure_future(landing.wait())
             try:
                 async with asyncio.timeout(self._limit):
-                    engine = await self._prefill(leg, decoder, outgoing, request_id, waiting)
+                    engine = await self._prefill(leg, decoder, next_attempt, request_id, landing)
                     answered = time.monotonic() - began
                     self._metrics.prefill_seconds.observe(answered)
                     _log.info("%s prefill time (TTFT): %.4f", request_id, answered)
-                    await waiting
+                    await landing.wait()
                     landed = time.monotonic() - began
                     self._metrics.transfer_wait_seconds.observe(landed - answered)
                     _log.info(
@@ -171,22 +177,16 @@ class Transfer:
                     f"{http}, {landing.progress()}.",
                     code="transfer_timeout",
                 ) from None
-            finally:
-                waiting.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
 
     async def _prefill(
         self,
         leg: Leg,
         decoder: Engine,
-        outgoing: Outgoing,
+        next_attempt: Callable[[], Awaitable[Outgoing]],
         request_id: str,
-        waiting: asyncio.Future[None],
+        landing: Landing,
     ) -> Engine:
-        """Send the leg to a prefiller of the decoder's revision; one that is lost has a successor.
-
-        The lost one may still be at work: its KV is the same, and lands in pages of its own.
-        """
+        """Send the leg to a prefiller of the decoder's revision; the next replaces a lost one."""
         tried: set[str] = set()
         lost = 0
         while True:
@@ -201,8 +201,11 @@ class Transfer:
             _log.info("DPD prefill selection: %s selected %s", self._strategy.name, engine.url)
             try:
                 with engine.serving(), self._metrics.at_engine("prefill", leg.tokens):
-                    await self._post(engine, outgoing, leg, waiting)
+                    await self._post(engine, next_attempt, leg, landing)
             except UpstreamError as error:
+                if landing.ended:
+                    await landing.wait()
+                    return engine
                 lost += error.sent
                 refused = isinstance(error, ConnectFailed)
                 if refused:
@@ -214,9 +217,14 @@ class Transfer:
             return engine
 
     async def _post(
-        self, engine: Engine, outgoing: Outgoing, leg: Leg, waiting: asyncio.Future[None]
+        self,
+        engine: Engine,
+        next_attempt: Callable[[], Awaitable[Outgoing]],
+        leg: Leg,
+        landing: Landing,
     ) -> None:
-        posting = asyncio.ensure_future(self._answer(engine, outgoing))
+        posting = asyncio.ensure_future(self._answer(engine, next_attempt))
+        waiting = asyncio.ensure_future(landing.wait())
         try:
             # A transfer that fails early ends the leg although HTTP has not answered yet.
             both: set[asyncio.Future[Any]] = {posting, waiting}
@@ -226,11 +234,16 @@ class Transfer:
             self._check_count(await posting, leg.tokens)
         finally:
             posting.cancel()
-            await asyncio.gather(posting, return_exceptions=True)
+            waiting.cancel()
+            await asyncio.gather(posting, waiting, return_exceptions=True)
 
-    async def _answer(self, engine: Engine, outgoing: Outgoing) -> bytes:
+    async def _answer(
+        self, engine: Engine, next_attempt: Callable[[], Awaitable[Outgoing]]
+    ) -> bytes:
         """Return the body of a prefiller's 200; the leg's own time limit is the only one."""
-        async with self._upstream.send(engine, outgoing, silence=None) as response:
+        async with self._upstream.send(
+            engine, await next_attempt(), silence=None, again=next_attempt
+        ) as response:
             with sorted_errors(engine):
                 body = await response.read()
             if response.status != 200:

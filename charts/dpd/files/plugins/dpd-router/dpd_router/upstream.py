@@ -6,7 +6,7 @@ Knows nothing of routing. Errors are sorted by what they mean for the caller.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -132,7 +132,12 @@ class Upstream:
 
     @asynccontextmanager
     async def send(
-        self, engine: Engine, outgoing: Outgoing, *, silence: float | None
+        self,
+        engine: Engine,
+        outgoing: Outgoing,
+        *,
+        silence: float | None,
+        again: Callable[[], Awaitable[Outgoing]] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and give its answer as soon as the headers are there.
 
@@ -143,6 +148,7 @@ class Upstream:
             engine: where to.
             outgoing: what.
             silence: seconds to wait for each next byte; None for ever.
+            again: makes what is sent the second time, if that differs.
 
         Raises:
             ConnectFailed, UpstreamTimeout, UpstreamBroke: there is no answer.
@@ -155,6 +161,8 @@ class Upstream:
                 raise
             self._metrics.retries.inc()
             _log.info("trying again on a new connection: %s", error)
+            if again is not None:
+                outgoing = await again()
             try:
                 response = await self._request(self._fresh, engine, outgoing, silence, _Attempt())
             except ConnectFailed as gone:

@@ -5,9 +5,9 @@ visible to the scheduler. A landed page is *wanted* by each transfer that counts
 request fetches it or the transfer is released; after that it is *cached*: still visible (a later
 prompt with the same prefix need not send it again) and the first to go when room is needed.
 
-A transfer may have several senders, one after the other: a prompt whose prefiller was lost is
-computed by the next one, and the first may still be at work. What a sender says of itself, that it
-writes nothing or gives up, holds for its own pages alone.
+A prompt whose prefiller was lost is sent again: a further attempt at its transfer, while the
+earlier one may still be at work. What is said of an attempt, that it writes nothing or is given up,
+holds for its own pages alone. The latest one that asked for pages is the one that counts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Landed(Generic[P]):
 @dataclass
 class _Ticket(Generic[K, P]):
     transfer_id: str
-    sender: str
+    attempt: int
     expected: list[tuple[K, P]]
     deadline: float
 
@@ -95,7 +95,7 @@ class _Ticket(Generic[K, P]):
 class _Transfer:
     reserved: int  # pages promised for chunks that are not computed yet
     deadline: float
-    sender: str = ""  # who asked for pages last
+    attempt: int = 0  # the latest that asked for pages
 
 
 class ReceiveBuffer(Generic[K, P]):
@@ -121,8 +121,8 @@ class ReceiveBuffer(Generic[K, P]):
         self._landed: OrderedDict[K, _Landed[P]] = OrderedDict()  # least recently used first
         self._tickets: dict[int, _Ticket[K, P]] = {}
         self._transfers: dict[str, _Transfer] = {}
-        # Until when, oldest first: transfers (of no sender), and what one sender has given up.
-        self._denied: OrderedDict[tuple[str, str], float] = OrderedDict()
+        # Until when, oldest first: attempts that were given up, and whole transfers as number 0.
+        self._denied: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._numbers = itertools.count(1)
 
     def reserve(self, transfer_ids: Sequence[str], chunks: Sequence[int]) -> int | Denied:
@@ -144,7 +144,7 @@ class ReceiveBuffer(Generic[K, P]):
             room = self._room() - sum(t.reserved for t in self._transfers.values())
             deadline = self._clock() + self._pull_timeout
             for count, (transfer_id, needed) in enumerate(zip(transfer_ids, chunks, strict=True)):
-                if needed > room or (transfer_id, "") in self._denied:
+                if needed > room or (transfer_id, 0) in self._denied:
                     return count
                 room -= needed
                 self._transfers[transfer_id] = _Transfer(needed, deadline)
@@ -153,7 +153,7 @@ class ReceiveBuffer(Generic[K, P]):
     def allocate(
         self,
         transfer_id: str,
-        sender: str,
+        attempt: int,
         keys: Sequence[K],
         tokens: Sequence[int],
         remaining_chunks: int,
@@ -166,28 +166,31 @@ class ReceiveBuffer(Generic[K, P]):
 
         Args:
             transfer_id: unique to one prompt on its way to this decoder.
-            sender: unique to the process that asks.
+            attempt: at this transfer, from 1. With the first call of a further one the earlier ones
+                have nothing to ask for any more, and what landed of them has to be found anew.
             keys: chunk keys in prompt order.
             tokens: tokens of each chunk.
             remaining_chunks: chunks still to come in this transfer, `keys` included.
-            again: the answer to an earlier call was not heard, so this sender does not write to
-                its pages.
+            again: the answer to an earlier call was not heard, so nobody writes to its pages.
         """
         with self._lock:
             self._expire()
-            if (transfer_id, "") in self._denied:
+            if (transfer_id, 0) in self._denied:
                 return Denied("the router has given this request up", "stop")
-            if (transfer_id, sender) in self._denied:
-                return Denied("this prefiller has given this transfer up", "stop")
+            mine = self._transfers.get(transfer_id) or _Transfer(0, 0.0)
+            if attempt < mine.attempt or (transfer_id, attempt) in self._denied:
+                return Denied("this attempt at the transfer was given up", "stop")
             if again:
-                self._drop_tickets(transfer_id, sender)
+                self._drop_tickets(transfer_id, attempt)
             remaining = max(remaining_chunks, len(keys))
             if most := self._never(remaining):
                 return most
+            if attempt > mine.attempt:
+                # What an earlier one has sent is room, and stays promised to this transfer.
+                mine.reserved += self._unwant(transfer_id)
+                mine.attempt = attempt
             already = [i for i, key in enumerate(keys) if key in self._landed]
-            mine = self._transfers.get(transfer_id)
-            promised = mine.reserved if mine else 0
-            others = sum(t.reserved for t in self._transfers.values()) - promised
+            others = sum(t.reserved for t in self._transfers.values() if t is not mine)
             hits = {keys[i] for i in already}
             room = self._room(hits)
             if remaining - len(already) > room - others:
@@ -197,7 +200,7 @@ class ReceiveBuffer(Generic[K, P]):
                     "ask_again",
                 )
             deadline = self._clock() + self._pull_timeout
-            self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline, sender)
+            self._transfers[transfer_id] = _Transfer(remaining - len(keys), deadline, attempt)
             for i in already:
                 self._landed[keys[i]].wanted_by[transfer_id] = None
                 self._landed.move_to_end(keys[i])
@@ -205,7 +208,7 @@ class ReceiveBuffer(Generic[K, P]):
             self._make_room(len(missing))
             expected = [(keys[i], self._pool.take(tokens[i])) for i in missing]
             ticket = next(self._numbers)
-            self._tickets[ticket] = _Ticket(transfer_id, sender, expected, deadline)
+            self._tickets[ticket] = _Ticket(transfer_id, attempt, expected, deadline)
             return Granted(ticket, already, [page for _, page in expected])
 
     def landed(self, ticket: int) -> bool:
@@ -232,19 +235,19 @@ class ReceiveBuffer(Generic[K, P]):
                 self._landed.move_to_end(key)
             return True
 
-    def abandon(self, transfer_id: str, sender: str, unwritten: bool = False) -> None:
-        """Forget a transfer that its sender gives up, unless another one has taken it over.
+    def abandon(self, transfer_id: str, attempt: int, unwritten: bool = False) -> None:
+        """Forget a transfer that its prefiller gives up, unless there is a later attempt at it.
 
         Expected pages stay until their time-out, for a write may be under way; with `unwritten`
-        there is none, and what the sender asked for before and was not heard of is denied.
+        there is none, and what the prefiller asked for before and was not heard of is denied.
         """
         with self._lock:
             transfer = self._transfers.get(transfer_id)
-            if transfer is not None and transfer.sender in ("", sender):
+            if transfer is not None and transfer.attempt <= attempt:
                 self._forget(transfer_id)
             if unwritten:
-                self._drop_tickets(transfer_id, sender)
-                self._deny(transfer_id, sender)
+                self._drop_tickets(transfer_id, attempt)
+                self._deny(transfer_id, attempt)
 
     def release(self, transfer_id: str) -> None:
         """Forget a transfer for good, since its request has ended.
@@ -254,7 +257,7 @@ class ReceiveBuffer(Generic[K, P]):
         """
         with self._lock:
             self._forget(transfer_id)
-            self._deny(transfer_id, "")
+            self._deny(transfer_id, 0)
 
     def of_earlier_starts(self, transfer_id: str) -> list[str]:
         """Return the transfers of the same router's earlier processes, which nobody waits for."""
@@ -323,15 +326,13 @@ class ReceiveBuffer(Generic[K, P]):
             1 for key, entry in self._landed.items() if key not in but and self._idle(entry)
         )
 
-    def _deny(self, transfer_id: str, sender: str) -> None:
-        self._denied[transfer_id, sender] = self._clock() + self._pull_timeout
-        self._denied.move_to_end((transfer_id, sender))
+    def _deny(self, transfer_id: str, attempt: int) -> None:
+        self._denied[transfer_id, attempt] = self._clock() + self._pull_timeout
+        self._denied.move_to_end((transfer_id, attempt))
 
-    def _drop_tickets(self, transfer_id: str, sender: str) -> None:
-        theirs = (transfer_id, sender)
-        self._give_back(
-            [n for n, t in self._tickets.items() if (t.transfer_id, t.sender) == theirs]
-        )
+    def _drop_tickets(self, transfer_id: str, attempt: int) -> None:
+        its = (transfer_id, attempt)
+        self._give_back([n for n, t in self._tickets.items() if (t.transfer_id, t.attempt) == its])
 
     def _give_back(self, tickets: Sequence[int]) -> None:
         for ticket in tickets:
@@ -358,7 +359,12 @@ class ReceiveBuffer(Generic[K, P]):
         self._give_back([n for n, t in self._tickets.items() if t.deadline <= now])
 
     def _forget(self, transfer_id: str) -> None:
-        if self._transfers.pop(transfer_id, None) is None:
-            return
-        for entry in self._landed.values():
-            entry.wanted_by.pop(transfer_id, None)
+        if self._transfers.pop(transfer_id, None) is not None:
+            self._unwant(transfer_id)
+
+    def _unwant(self, transfer_id: str) -> int:
+        """Take a transfer's wants back; return how many pages nobody wants now."""
+        theirs = [entry for entry in self._landed.values() if transfer_id in entry.wanted_by]
+        for entry in theirs:
+            del entry.wanted_by[transfer_id]
+        return sum(1 for entry in theirs if not entry.wanted_by)

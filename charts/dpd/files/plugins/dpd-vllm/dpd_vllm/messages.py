@@ -7,6 +7,10 @@ Prefiller to router (ZMQ PUSH to PULL): `Notice`, one per rank that stores KV.
 Router to decoder, on the first rank's allocation port: `Reserve`, answered by `Reserved` or
 `Refused`, before it has a prefiller compute anything; and `Release`, answered by `Done`, of which
 the first rank tells the others.
+
+A router's transfer ids are of the form `host:port/start-unique`. When a prompt is sent to a
+prefiller again, or to another one, prefillers get the same id with the number of the attempt
+behind it, `host:port/start-unique.2`, for the earlier attempt may still be at work.
 """
 
 from __future__ import annotations
@@ -24,7 +28,6 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     """Ask for a page for each chunk of KV that is about to be written."""
 
     transfer_id: str
-    sender: str  # the prefiller's process: another may take its prompt over, under the same id
     fingerprint: dict[str, str]  # what both engines must agree on, see fingerprint.py
     keys: list[str]  # LMCache's chunk keys, in prompt order
     remaining_chunks: int  # chunks of this prompt still to come, these included
@@ -32,7 +35,7 @@ class Allocate(msgspec.Struct, tag=True, frozen=True):
     last_chunk_tokens: int  # tokens in the last of `keys`
     dtype: str
     fmt: int
-    again: bool = False  # an earlier answer was not heard, so this sender writes nothing by it
+    again: bool = False  # an earlier answer was not heard, so nothing is written by it
     boot_id: str = ""  # of the process that is meant, if that is known
 
 
@@ -61,11 +64,10 @@ class Landed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Abandon(msgspec.Struct, tag=True, frozen=True):
-    """This sender won't complete this transfer."""
+    """The prefiller won't complete this attempt at a transfer."""
 
     transfer_id: str
-    sender: str
-    unwritten: bool = False  # no write of this sender is under way, nor will one be
+    unwritten: bool = False  # no write of this attempt is under way, nor will one be
 
 
 class Reserve(msgspec.Struct, tag=True, frozen=True):
@@ -154,6 +156,13 @@ def router_address(transfer_id: str) -> str:
     if not (slash and unique and colon and host and port.isdigit()):
         raise ValueError(f"transfer id {transfer_id!r} is not of the form host:port/unique")
     return address
+
+
+def attempt_of(transfer_id: str) -> tuple[str, int]:
+    """Return the transfer that a prefiller's id is of, and its attempt: 1 without a number."""
+    address, slash, rest = transfer_id.rpartition("/")
+    unique, _, number = rest.partition(".")
+    return address + slash + unique, int(number) if number.isdecimal() else 1
 
 
 def router_start(transfer_id: str) -> tuple[str, str]:

@@ -115,7 +115,7 @@ class Receiver(Generic[K, P]):
         if isinstance(message, messages.Release):
             self._release(message)
         else:
-            self._buffer.abandon(message.transfer_id, message.sender, message.unwritten)
+            self._buffer.abandon(*messages.attempt_of(message.transfer_id), message.unwritten)
         return messages.Done(self.boot_id)
 
     def _reserve(self, message: messages.Reserve) -> messages.FromDecoder:
@@ -156,8 +156,7 @@ class Receiver(Generic[K, P]):
         keys: Sequence[K] = [self._to_key(key) for key in message.keys]
         tokens = [self._chunk_size] * (len(keys) - 1) + [message.last_chunk_tokens]
         result = self._buffer.allocate(
-            message.transfer_id,
-            message.sender,
+            *messages.attempt_of(message.transfer_id),
             keys,
             tokens,
             message.remaining_chunks,

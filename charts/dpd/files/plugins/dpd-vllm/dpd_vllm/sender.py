@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -139,7 +138,6 @@ class Sender:
         self._allocation_timeout = allocation_timeout
         self._write_timeout = write_timeout
         self._answer_timeout = answer_timeout
-        self._id = uuid.uuid4().hex
         self._context = context or zmq.Context.instance()
         self._logger = logger
         self._peers: dict[str, _Peer] = {}
@@ -163,7 +161,7 @@ class Sender:
         """Send the next chunks of a prompt. A failure is told to the router and ends the transfer.
 
         Args:
-            transfer_id: the router's id of this prompt's transfer.
+            transfer_id: the router's id of this attempt at the prompt's transfer.
             receivers: where to.
             keys: the chunks' keys, in prompt order.
             objects: the chunks' memory, as the channel takes it.
@@ -178,7 +176,6 @@ class Sender:
             return
         request = messages.Allocate(
             transfer_id=transfer_id,
-            sender=self._id,
             fingerprint=self._fingerprint,
             keys=list(keys),
             remaining_chunks=max(total_chunks - progress.chunks_sent, len(keys)),
@@ -319,9 +316,7 @@ class Sender:
             return
         init_address = f"{decoder.host}:{decoder.init_port}"
         self._channel.connect(decoder.name, init_address, self._answer_timeout)
-        done = self._call(
-            decoder, messages.Abandon("", self._id)
-        )  # of no transfer: who is there now?
+        done = self._call(decoder, messages.Abandon(""))  # of no transfer: who is there now?
         if not isinstance(done, messages.Done) or done.boot_id != boot_id:
             raise DecoderLost("restarted between granting pages and the NIXL handshake")
         peer.boot_id = boot_id
@@ -365,7 +360,7 @@ class Sender:
             return
         name = progress.decoder.name
         untold = self._untold.setdefault(name, deque(maxlen=_MAX_UNTOLD))
-        untold.append(messages.Abandon(transfer_id, self._id, progress.unwritten))
+        untold.append(messages.Abandon(transfer_id, progress.unwritten))
         # One that did not answer is told when it does: don't wait for it now.
         if name in self._peers:
             self._tell(progress.decoder)
