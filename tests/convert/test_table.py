@@ -96,7 +96,9 @@ def test_no_value_is_lost_without_a_word(choice: str) -> None:
         if isinstance(value, bool):
             other: Any = not value
         elif isinstance(value, str):
-            other = "redis" if value == "tieredstorage" else f"{value}1"
+            amount = value.endswith("Gi")
+            other = f"1{value}" if amount else f"{value}1"
+            other = "redis" if value == "tieredstorage" else other
         else:
             other = value + 1
         if path == ("modelSourceConfig", "huggingFaceModel", "modelId"):
