@@ -63,20 +63,13 @@ class Chart:
         place = self.schema
         for part in key.split("."):
             place = self._resolved(place.get("properties", {}).get(part, {}))
-        place = self._resolved(place.get("items", place))
-        if isinstance(value, str):
-            fits = re.search(place.get("pattern", ""), value) is not None
-            return fits and len(value) <= place.get("maxLength", len(value))
-        return bool(place.get("minimum", value) <= value <= place.get("maximum", value))
+        return _fits(self._resolved(place.get("items", place)), value)
 
     def is_amount(self, value: Any) -> bool:
         """Whether the schema takes a value as an amount of a resource, such as 64Gi."""
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             return False
-        quantity = self.schema["definitions"]["quantity"]
-        if isinstance(value, str):
-            return re.search(quantity["pattern"], value) is not None
-        return bool(value >= quantity["minimum"])
+        return _fits(self.schema["definitions"]["quantity"], value)
 
     def _resolved(self, place: Mapping[str, Any]) -> Mapping[str, Any]:
         name = place.get("$ref", "").rpartition("/")[2]
@@ -105,6 +98,14 @@ class Chart:
             for name, amount in nodes[0].items()
             if amount is not None and all(node.get(name) == amount for node in nodes)
         }
+
+
+def _fits(place: Mapping[str, Any], value: str | int | float) -> bool:
+    """Whether a place of the schema takes a text or a number."""
+    if isinstance(value, str):
+        fits = re.search(place.get("pattern", ""), value) is not None
+        return fits and len(value) <= place.get("maxLength", len(value))
+    return bool(place.get("minimum", value) <= value <= place.get("maximum", value))
 
 
 def read_chart(folder: Path = CHECKOUT) -> Chart:
