@@ -46,9 +46,13 @@ def until(true: Callable[[], object], seconds: float = 15) -> None:
         time.sleep(0.02)
 
 
+def state_and_parent(process: int) -> list[str]:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+
+
 def alive(process: int) -> bool:
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state_and_parent(process)[0] != "Z"
     except FileNotFoundError:
         return False
 
@@ -186,6 +190,16 @@ def test_stopping_leaves_no_process_even_of_other_sessions(node: Node, script: S
     left = running.processes()
     assert len(left) == 2
     assert running.stop(grace=0.2) == 137
+    assert not any(alive(process) for process in left)
+
+
+def test_a_pods_first_process_that_gets_sigterm_stops_the_pod(node: Node, script: Script) -> None:
+    running = node.add(script("x-0", STUBBORN))
+    running.start()
+    until(lambda: "in" in running.log_text())
+    left = running.processes()
+    os.kill(int(state_and_parent(left[0])[1]), signal.SIGTERM)
+    assert running.wait_exit(15) == 137
     assert not any(alive(process) for process in left)
 
 

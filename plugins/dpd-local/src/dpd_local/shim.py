@@ -3,9 +3,10 @@
 Run by path, with the standard library only: `python -I -S shim.py COMMAND [ARGUMENT...]`.
 
 Standard input is a pipe from the runner. A line on it says "stop, and take so many seconds"; its
-end says that the runner is gone, however it died. Either way the command gets SIGTERM, and what
-is left after the grace period SIGKILL. As a child subreaper this process stays the ancestor of
-everything the command leaves behind, whatever sessions it opened, so nothing escapes.
+end says that the runner is gone, however it died. Then, and when this process itself gets SIGTERM,
+the command gets SIGTERM, and what is left after the grace period SIGKILL. As a child subreaper
+this process stays the ancestor of everything the command leaves behind, whatever sessions it
+opened, so nothing escapes.
 
 Exit status: the command's own, 128 + N when signal N ended it, 127 when it could not be started.
 """
@@ -18,7 +19,7 @@ import signal
 import sys
 import time
 
-ORPHANED_GRACE_SECONDS = 5.0
+UNSAID_GRACE_SECONDS = 5.0  # when no runner says how long
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _prctl = ctypes.CDLL(None).prctl
 
@@ -29,7 +30,8 @@ def main(command: list[str]) -> int:
     wake_out, wake_in = os.pipe()
     os.set_blocking(wake_in, False)
     signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     first = start(command)
     status: int | None = None
@@ -43,12 +45,14 @@ def main(command: list[str]) -> int:
             kill_descendants()
             left = 50.0
         for descriptor, _ in poll.poll(left):
-            if descriptor == wake_out:
-                os.read(wake_out, 4096)
-            else:
+            if descriptor == 0:
                 deadline = time.monotonic() + grace_seconds()
                 poll.unregister(0)
-                send(first, signal.SIGTERM)
+            elif signal.SIGTERM not in os.read(wake_out, 4096):
+                continue
+            elif deadline is None:
+                deadline = time.monotonic() + UNSAID_GRACE_SECONDS
+            send(first, signal.SIGTERM)
         status = reap(first)
     while kill_descendants():
         time.sleep(0.005)
@@ -68,7 +72,7 @@ def start(command: list[str]) -> int:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(137)
-        for number in (signal.SIGCHLD, signal.SIGINT):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -83,7 +87,7 @@ def grace_seconds() -> float:
     try:
         return float(os.read(0, 64))
     except ValueError:
-        return ORPHANED_GRACE_SECONDS
+        return UNSAID_GRACE_SECONDS
 
 
 def reap(first: int) -> int | None:
